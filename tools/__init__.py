@@ -1,0 +1,1 @@
+"""Build scripts of this repository; never imported by what we ship."""
