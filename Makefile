@@ -1,2 +1,64 @@
-proto: ## generate gen/python from the contracts
-	.venv/bin/python -m tools.proto
+.DEFAULT_GOAL := help
+.PHONY: help run demo test test-full test-hitl-gate proto proto-check proto-baseline breaking lint \
+	format lock clean install install-dev
+
+BIN := .venv/bin
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
+# The environment's own Python once it exists, else the first supported one of this machine.
+PYTHON ?= $(or $(wildcard $(BIN)/python),$(shell for name in python3.11 python3.12 python3; do \
+	$$name -c '$(SUPPORTED)' 2>/dev/null && echo $$name && break; done),python3)
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: install ## install if needed, then start everything: REST on :8080, gRPC on :8081
+	@$(BIN)/counterfoil run
+
+demo: install ## show a session that waits for a human, survives a kill and continues
+	@$(BIN)/counterfoil demo
+
+test: install-dev lint proto-check ## lint and all quick tests, as CI runs them
+	@$(BIN)/python -m pytest -m "not full"
+
+test-full: install-dev lint proto-check ## the same with the slow and destructive tests
+	@$(BIN)/python -m pytest
+
+test-hitl-gate: install-dev ## only the tests of the human-in-the-loop gate
+	@$(BIN)/python -m pytest tests/gate
+
+lint: install-dev ## ruff, pyright, import contracts, buf lint and buf breaking
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo "run: make format"; exit 1; }
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	@PYTHONPATH=.:gen/python $(BIN)/lint-imports
+	@$(BIN)/python -m tools.proto lint
+	@$(BIN)/python -m tools.proto breaking
+
+format: install-dev ## sort imports and format the code
+	@$(BIN)/ruff check --quiet --select I --fix
+	@$(BIN)/ruff format
+
+proto: install-dev ## write gen/python from the contracts
+	@$(BIN)/python -m tools.proto
+
+proto-check: install-dev ## fail when gen/python is not what the contracts say
+	@$(BIN)/python -m tools.proto --check
+
+proto-baseline: install-dev ## accept the contracts of now as what must not break
+	@$(BIN)/python -m tools.proto baseline
+
+breaking: install-dev ## compare the contracts with proto/baseline.binpb
+	@$(BIN)/python -m tools.proto breaking
+
+lock: install-dev ## write the lock files again (UPGRADE=--upgrade for newer versions)
+	@$(BIN)/python -m tools.lock $(UPGRADE)
+
+clean: ## remove builds and caches (not .venv, not the data in .counterfoil)
+	@rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+install:
+	@$(PYTHON) -m tools.install
+
+install-dev:
+	@$(PYTHON) -m tools.install --dev

@@ -17,9 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from protovalidate._gen.buf.validate import (
-    validate_pb,  # pyright: ignore[reportPrivateImportUsage] # the only copy that PyPI has
-)
+from protovalidate._gen.buf.validate import validate_pb
 
 REPO = Path(__file__).resolve().parent.parent
 PROTO_DIR = REPO / "proto"
@@ -29,7 +27,7 @@ BASELINE = PROTO_DIR / "baseline.binpb"
 
 PACKAGE = "counterfoil"
 VALIDATE_PROTO = "buf/validate/validate.proto"
-"""protovalidate ships its contract for another runtime, so we generate the ordinary module."""
+"""protovalidate holds its contract for another runtime; we generate the ordinary module."""
 
 IMPORTABLE_MODULES = (
     "google.protobuf.any_pb2",
