@@ -100,7 +100,7 @@ def pip(arguments: Sequence[str | os.PathLike[str]], total: int) -> None:
             if live and name:
                 print(f"\r\033[K  [{count}/{total}] {name}", end="", flush=True)
             elif live and line.startswith("Installing collected packages"):
-                print(f"\r\033[K  [{count}/{total}] unpacking", end="", flush=True)
+                print("\r\033[K  unpacking", end="", flush=True)
     if live:
         print("\r\033[K", end="")
     if process.returncode:

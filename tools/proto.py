@@ -100,10 +100,12 @@ def protoc(proto_dir: Path, outputs: Iterable[str], names: Iterable[str]) -> Non
         run([*compiler, f"-I{proto_dir}", *plugins, *outputs, *names])
 
 
-def write_image(proto_dir: Path, image: Path, *, source_info: bool) -> FileDescriptorSet:
+def write_image(
+    proto_dir: Path, image: Path, *, source_info: bool, flags: Iterable[str] = ()
+) -> FileDescriptorSet:
     """Compile our contracts into one descriptor set, imports first; return only our files."""
     image.parent.mkdir(parents=True, exist_ok=True)
-    outputs = [f"--descriptor_set_out={image}"]
+    outputs = [*flags, f"--descriptor_set_out={image}"]
     if source_info:
         outputs.append("--include_source_info")
     protoc(proto_dir, outputs, contract_names(proto_dir))
@@ -116,11 +118,11 @@ def write_image(proto_dir: Path, image: Path, *, source_info: bool) -> FileDescr
 
 def generate(proto_dir: Path, out_dir: Path) -> None:
     """Write message classes, async gRPC stubs, their types and package files into `out_dir`."""
-    names = contract_names(proto_dir)
-    messages = [f"--python_out={out_dir}", f"--mypy_out=quiet:{out_dir}"]
-    protoc(proto_dir, messages, [*names, VALIDATE_PROTO])
     with tempfile.TemporaryDirectory() as folder:
         own = write_image(proto_dir, Path(folder) / "image.binpb", source_info=False)
+    names = [file.name for file in own.file]
+    messages = [f"--python_out={out_dir}", f"--mypy_out=quiet:{out_dir}"]
+    protoc(proto_dir, messages, [*names, VALIDATE_PROTO])
     with_service = [file.name for file in own.file if file.service]
     if with_service:
         stubs = [f"--grpc_python_out={out_dir}", f"--mypy_grpc_out=quiet,only_async:{out_dir}"]
@@ -190,7 +192,7 @@ def generate_command(*, check: bool) -> int:
 def buf(command: str, *arguments: str | os.PathLike[str]) -> None:
     """Run buf on the image of our contracts; `buf.yaml` keeps imported files out of its verdict."""
     image = BUILD_DIR / "image.binpb"
-    write_image(PROTO_DIR, image, source_info=True)
+    write_image(PROTO_DIR, image, source_info=True, flags=["--fatal_warnings"])
     run([script("buf"), command, image, *arguments])
 
 
