@@ -1,0 +1,16 @@
+"""Storage: the one way to PostgreSQL, sealing at rest, migrations."""
+
+from foundation.storage.database import Connection, Database, Record
+from foundation.storage.errors import CommitUnknown, ConfigurationError, SealBroken, Unavailable
+from foundation.storage.seal import SealRing
+
+__all__ = [
+    "CommitUnknown",
+    "ConfigurationError",
+    "Connection",
+    "Database",
+    "Record",
+    "SealBroken",
+    "SealRing",
+    "Unavailable",
+]

@@ -1,0 +1,231 @@
+"""One service's way to its PostgreSQL: read anywhere, write only inside a named commit."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, Self
+
+from opentelemetry import trace
+
+from foundation import failpoints
+from foundation.storage.connect import (
+    DRIVER_ERRORS,
+    Connection,
+    Record,
+    connect,
+    raise_translated,
+    translate,
+)
+from foundation.storage.errors import CommitUnknown, Unavailable
+from foundation.storage.notifier import Callback, Notifier
+from foundation.storage.pool import Pool
+
+__all__ = ["Connection", "Database", "Record"]
+
+_tracer = trace.get_tracer("counterfoil.storage")
+
+
+class Database:
+    """Pools of connections to one database for one service.
+
+    Every connection that callers see has `default_transaction_read_only = on`: PostgreSQL itself
+    refuses a write outside `commit`. Everything here raises `Unavailable` when the database cannot
+    serve now, and works again by itself when it can; other errors are asyncpg's.
+    """
+
+    def __init__(self, readers: Pool, writers: Pool, notifier: Notifier) -> None:
+        """Use `open`."""
+        self._readers = readers
+        # Read-write connections for `commit_one`. They never leave this class.
+        self._writers = writers
+        self._notifier = notifier
+
+    @classmethod
+    async def open(cls, dsn: str, *, service: str, pool_size: int = 8) -> Self:
+        """Connect. Raises Unavailable, or ConfigurationError when the server is set so that it
+        could lose an answered commit. Opens up to `2 * pool_size + 1` connections, when needed."""
+        application = f"counterfoil-{service}"
+        readers = Pool(partial(connect, dsn, application=application), pool_size)
+        writers = Pool(partial(connect, dsn, application=application, writer=True), pool_size)
+        notifier = Notifier(partial(connect, dsn, application=f"{application}-notify"))
+        readers.release(await readers.acquire())
+        return cls(readers, writers, notifier)
+
+    async def close(self) -> None:
+        """Close every connection; transactions still open after 5 s are cut off."""
+        await self._notifier.close()
+        await self._readers.close()
+        await self._writers.close()
+
+    @asynccontextmanager
+    async def commit(self, failpoint: str) -> AsyncGenerator[Connection]:
+        """A read-write transaction (READ COMMITTED), committed when the block ends.
+
+        Hits the failpoint `<failpoint>.before` right before COMMIT and `<failpoint>.after` right
+        after it. An exception, a cancellation too, rolls back and hits no `.after`. Once COMMIT is
+        on its way its answer is awaited, also when this task is cancelled meanwhile. Raises
+        CommitUnknown when the connection was lost in that moment. Do not start transactions of your
+        own inside; savepoints are fine.
+        """
+        with _span("commit", failpoint):
+            connection = await self._readers.acquire()
+            try:
+                await _begin(connection, "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+                try:
+                    yield connection
+                    await failpoints.hit(f"{failpoint}.before")
+                except BaseException as error:
+                    await _rollback(connection)
+                    if isinstance(error, DRIVER_ERRORS):
+                        raise_translated(error, connection)
+                    raise
+                await _finish(asyncio.ensure_future(_commit(connection)))
+            finally:
+                self._readers.release(connection)
+            await failpoints.hit(f"{failpoint}.after")
+
+    async def commit_one(self, failpoint: str, sql: str, *args: object) -> list[Record]:
+        """Run one statement as a transaction of its own and return its rows.
+
+        One round trip instead of the three of `commit`, for an effect that one statement (a CTE
+        that modifies data, for example) expresses. `<failpoint>.before` is hit before the statement
+        is sent, `<failpoint>.after` when it is committed. A cancelled statement may have happened.
+        """
+        with _span("commit", failpoint):
+            await failpoints.hit(f"{failpoint}.before")
+            connection = await self._writers.acquire()
+            try:
+                rows = await connection.fetch(sql, *args)
+            except DRIVER_ERRORS as error:
+                translated = translate(error, connection)
+                if isinstance(translated, Unavailable) and connection.is_closed():
+                    raise CommitUnknown(str(translated)) from error
+                raise_translated(error, connection)
+            finally:
+                self._writers.release(connection)
+            await failpoints.hit(f"{failpoint}.after")
+            return rows
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[Connection]:
+        """A connection whose statements all see one snapshot (REPEATABLE READ, READ ONLY)."""
+        with _span("read", None):
+            connection = await self._readers.acquire()
+            try:
+                await _begin(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                try:
+                    yield connection
+                except DRIVER_ERRORS as error:
+                    raise_translated(error, connection)
+                finally:
+                    await _rollback(connection)
+            finally:
+                self._readers.release(connection)
+
+    async def fetch(self, sql: str, *args: object) -> list[Record]:
+        """All rows of one read-only statement."""
+        with _span("fetch", None):
+            connection = await self._readers.acquire()
+            try:
+                return await connection.fetch(sql, *args)
+            except DRIVER_ERRORS as error:
+                raise_translated(error, connection)
+            finally:
+                self._readers.release(connection)
+
+    async def fetchrow(self, sql: str, *args: object) -> Record | None:
+        """The first row of one read-only statement, or None."""
+        with _span("fetch", None):
+            connection = await self._readers.acquire()
+            try:
+                return await connection.fetchrow(sql, *args)
+            except DRIVER_ERRORS as error:
+                raise_translated(error, connection)
+            finally:
+                self._readers.release(connection)
+
+    async def fetchval(self, sql: str, *args: object) -> Any:
+        """The first column of the first row of one read-only statement, or None."""
+        row = await self.fetchrow(sql, *args)
+        return None if row is None else row[0]
+
+    async def listen(self, channel: str, callback: Callback) -> None:
+        """Call `callback(payload)` in this event loop for every notification on `channel`.
+
+        Active when this returns. The connection is restored by itself when it breaks; then, and
+        when a notification could not be told, the payload is None: "look at everything again".
+        The callback must not block. Raises Unavailable when it cannot be set up now.
+        """
+        await self._notifier.listen(channel, callback)
+
+    async def unlisten(self, channel: str, callback: Callback) -> None:
+        """Undo `listen`."""
+        await self._notifier.unlisten(channel, callback)
+
+    def notify_soon(self, channel: str, payload: str) -> None:
+        """Send a NOTIFY outside any writing transaction, soon; never raises, never waits.
+
+        Equal payloads that wait together are sent once, and at most one batch is on its way.
+        Receivers get None instead of a payload above 7,999 bytes.
+        """
+        self._notifier.notify_soon(channel, payload)
+
+
+@contextmanager
+def _span(kind: str, failpoint: str | None) -> Generator[None]:
+    """A span below a span that is recorded; without one, nothing."""
+    if not trace.get_current_span().is_recording():
+        yield
+        return
+    name = f"sql {kind}" if failpoint is None else f"sql {kind} {failpoint}"
+    attributes = {"db.system.name": "postgresql", "db.operation.name": kind}
+    with _tracer.start_as_current_span(name, kind=trace.SpanKind.CLIENT, attributes=attributes):
+        yield
+
+
+async def _begin(connection: Connection, sql: str) -> None:
+    try:
+        await connection.execute(sql)
+    except DRIVER_ERRORS as error:
+        raise_translated(error, connection)
+
+
+async def _commit(connection: Connection) -> None:
+    try:
+        status = await connection.execute("COMMIT")
+    except DRIVER_ERRORS as error:
+        if connection.is_closed():
+            raise CommitUnknown(f"the connection was lost during COMMIT: {error}") from error
+        raise_translated(error, connection)
+    if status != "COMMIT":
+        # PostgreSQL answers COMMIT of a failed transaction with ROLLBACK, and no error.
+        raise RuntimeError("nothing was committed: a statement failed and its error was swallowed")
+
+
+async def _finish(commit: asyncio.Future[None]) -> None:
+    """Await COMMIT's answer, through any number of cancellations."""
+    cancelled: asyncio.CancelledError | None = None
+    while not commit.done():
+        try:
+            await asyncio.shield(commit)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except (Unavailable, RuntimeError, *DRIVER_ERRORS):
+            break
+    commit.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _rollback(connection: Connection) -> None:
+    """End the transaction; a connection on which that does not work is cut off, which ends it."""
+    if connection.is_closed():
+        return
+    try:
+        await connection.execute("ROLLBACK")
+    except DRIVER_ERRORS:
+        connection.terminate()
+    except BaseException:
+        connection.terminate()
+        raise
