@@ -30,7 +30,7 @@ lint: install-dev ## ruff, pyright, import contracts, buf lint and buf breaking
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo "run: make format"; exit 1; }
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
-	@PYTHONPATH=.:gen/python $(BIN)/lint-imports
+	@PYTHONPATH=.:gen/python $(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.proto lint
 	@$(BIN)/python -m tools.proto breaking
 
