@@ -7,8 +7,8 @@ Without any option: member names are the proto field names; plain scalars, array
 always rendered; optional scalars and messages are left out while unset; 64-bit integers are JSON
 numbers; `google.protobuf.Timestamp` is RFC 3339 in UTC with milliseconds
 (`"2026-01-01T00:00:00.000Z"`); bytes are base64 text; an enum value is its name in lower case
-without the prefix of its enum (`TURN_STATE_IDLE` is `"idle"`), and `_UNSPECIFIED` has no literal.
-Unknown members are refused by name.
+without the prefix of its enum (`TURN_STATE_IDLE` is `"idle"`); `_UNSPECIFIED` has no literal and
+counts as unset. Unknown members are refused by name.
 """
 
 from collections import abc as _abc
@@ -154,8 +154,9 @@ and spliced into the output as it is, so `1.10`, `1e400` and the order of keys s
 bytes are an unset value. Example: `bytes input = 2 [(counterfoil.types.v1.json_raw) = true];`
 """
 json_null: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
-"""Rendered as null while unset (a message, an optional scalar or empty raw JSON), and null in the
-input leaves it unset. Without it null is refused. Example:
+"""Rendered as null while unset (a message, an optional scalar, an enum or empty raw JSON), and null
+in the input leaves it unset. On a plain scalar, an array or a map it concerns the input only:
+null is taken as empty. Without it null is refused. Example:
 `optional string description = 3 [(counterfoil.types.v1.json_null) = true];`
 """
 json_patch: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
