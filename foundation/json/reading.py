@@ -12,6 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from foundation.json import scalars
 from foundation.json.errors import InvalidJson, clip
 from foundation.json.exact import RawJson, items, members
+from foundation.json.plans import Plans
 from foundation.json.shape import (
     TIMESTAMP,
     UNION_KEY,
@@ -179,23 +180,16 @@ class ListReader(MessageReader):
         return [self._name]
 
 
-_readers: dict[Descriptor, MessageReader] = {}
+def _create(shape: Shape) -> MessageReader:
+    return UnionReader() if shape.union else ListReader() if shape.list_of else MessageReader()
+
+
+_readers = Plans(_create)
 
 
 def reader_for(descriptor: Descriptor) -> MessageReader:
     """Return the plan of a message type, compiled on first use; raises ShapeError."""
-    reader = _readers.get(descriptor)
-    if reader is not None:
-        return reader
-    shape = shape_of(descriptor)
-    reader = UnionReader() if shape.union else ListReader() if shape.list_of else MessageReader()
-    _readers[descriptor] = reader
-    try:
-        reader.compile(shape)
-    except BaseException:
-        del _readers[descriptor]
-        raise
-    return reader
+    return _readers.get(descriptor)
 
 
 def _table(shape: Shape) -> Table:

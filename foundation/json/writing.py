@@ -7,6 +7,7 @@ import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from foundation.json import scalars
+from foundation.json.plans import Plans
 from foundation.json.shape import (
     TIMESTAMP,
     UNION_KEY,
@@ -96,23 +97,16 @@ class ListWriter(MessageWriter):
         return value if self._write is None else self._write(value)
 
 
-_writers: dict[Descriptor, MessageWriter] = {}
+def _create(shape: Shape) -> MessageWriter:
+    return UnionWriter() if shape.union else ListWriter() if shape.list_of else MessageWriter()
+
+
+_writers = Plans(_create)
 
 
 def writer_for(descriptor: Descriptor) -> MessageWriter:
     """Return the plan of a message type, compiled on first use; raises ShapeError."""
-    writer = _writers.get(descriptor)
-    if writer is not None:
-        return writer
-    shape = shape_of(descriptor)
-    writer = UnionWriter() if shape.union else ListWriter() if shape.list_of else MessageWriter()
-    _writers[descriptor] = writer
-    try:
-        writer.compile(shape)
-    except BaseException:
-        del _writers[descriptor]
-        raise
-    return writer
+    return _writers.get(descriptor)
 
 
 def _run(steps: list[Step], message: Any, out: dict[str, Any]) -> None:
