@@ -1,0 +1,1 @@
+"""A Messages API peer for development and tests: a process of its own, behind a real socket."""
