@@ -1,0 +1,119 @@
+"""What every process is made of: settings, keys, databases, channels, served services, tasks.
+
+Embedded, one kernel hosts all services and their channels stay in process; split, each process has
+a kernel with one service and reaches the others at `COUNTERFOIL_<SERVICE>_ADDRESS`. Services see
+no difference.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import structlog
+from counterfoil.registry.v1 import registry_pb2, registry_pb2_grpc
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+
+from foundation.authentication import CachedAuthenticator
+from foundation.errors import Failure
+from foundation.rpc.admission import Admission
+from foundation.rpc.host import Host
+from foundation.rpc.remote import RemoteChannel
+from foundation.settings import Settings
+from foundation.storage import ConfigurationError, Database, SealRing
+
+_log = structlog.get_logger("counterfoil.kernel")
+
+
+class Kernel:
+    """One process. Services take from it what they need at start, and nothing afterwards."""
+
+    def __init__(self, settings: Settings, ring: SealRing, service_key: str) -> None:
+        self.settings = settings
+        self.ring = ring
+        self.service_key = service_key
+        authenticator = CachedAuthenticator(self._authenticate)
+        self.host = Host(Admission(service_key, authenticator))
+        self._databases: dict[str, Database] = {}
+        self._remotes: dict[str, RemoteChannel] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def database(self, service: str) -> Database:
+        """The database of a service, opened once; raises ConfigurationError without a DSN."""
+        if service not in self._databases:
+            dsn = self.settings.database_url_of(service)
+            if not dsn:
+                variable = f"COUNTERFOIL_{service.upper()}_DATABASE_URL"
+                raise ConfigurationError(f"{variable} is not set: the {service} needs a database")
+            self._databases[service] = await Database.open(dsn, service=service)
+        return self._databases[service]
+
+    @property
+    def databases(self) -> dict[str, Database]:
+        """The opened databases by service, for readiness checks."""
+        return dict(self._databases)
+
+    def channel(self, service: str, *, credential: str | None = None) -> grpc.aio.Channel:
+        """A channel to a service, wherever it is; calls raise Failure.
+
+        `credential` defaults to the service credential; the gateway passes "" and sends the
+        client's own with each call.
+        """
+        chosen = self.service_key if credential is None else credential
+        address = self.settings.address_of(service)
+        if not address:
+            return self.host.channel(chosen)
+        key = f"{service} {'client' if credential == '' else 'service'}"
+        if key not in self._remotes:
+            self._remotes[key] = RemoteChannel(address, chosen)
+        return self._remotes[key].as_channel()
+
+    def register(self, add: Callable[[Any, Any], None], servicer: object) -> None:
+        """Serves a servicer; `add` is the generated `add_…Servicer_to_server`."""
+        self.host.register(add, servicer)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Runs background work until the process stops. Work that ends with an error ends the
+        process: a service without its dispatcher must not look alive."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        _log.error("background work failed", task=task.get_name(), exc_info=task.exception())
+        if not self._failed.done():
+            self._failed.set_exception(task.exception() or RuntimeError(task.get_name()))
+
+    async def failure(self) -> None:
+        """Waits until background work fails, then raises its error."""
+        await asyncio.shield(self._failed)
+
+    async def stop(self) -> None:
+        """Stops background work, then serving, then closes channels and databases."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.host.stop()
+        for remote in self._remotes.values():
+            await remote.close()
+        for database in self._databases.values():
+            await database.close()
+        if not self._failed.done():
+            self._failed.cancel()
+
+    async def _authenticate(self, api_key: str) -> registry_pb2.AuthenticateResponse | None:
+        stub = registry_pb2_grpc.RegistryServiceStub(self.channel("registry"))
+        try:
+            return await stub.Authenticate(registry_pb2.AuthenticateRequest(api_key=api_key))
+        except Failure as failure:
+            if failure.reason in _NOT_ISSUED:
+                return None
+            raise
+
+
+_NOT_ISSUED = (reasons.ERROR_REASON_UNAUTHENTICATED, reasons.ERROR_REASON_INVALID_FIELD)

@@ -1,0 +1,47 @@
+"""Digests: length-framed SHA-256, salted commitments, and the hash chain of append-only logs.
+
+Every part of a hashed message is framed by its length, so that no two different lists of parts
+have the same bytes. A chain entry commits to its body through a salt that is erased with the body:
+the link still verifies afterwards, and the digest that is left cannot be guessed from likely
+content.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+DIGEST_BYTES = 32
+SALT_BYTES = 32
+
+
+def frame(*parts: bytes) -> bytes:
+    """`parts`, each behind its length as eight big-endian bytes."""
+    return b"".join([b"".join((len(p).to_bytes(8, "big"), p)) for p in parts])
+
+
+def digest(domain: str, *parts: bytes) -> bytes:
+    """SHA-256 over the framed domain and parts; 32 bytes."""
+    return hashlib.sha256(frame(domain.encode(), *parts)).digest()
+
+
+def new_salt() -> bytes:
+    """A fresh salt for one commitment; 32 random bytes."""
+    return os.urandom(SALT_BYTES)
+
+
+def commitment(salt: bytes, body: bytes) -> bytes:
+    """What a chain keeps of a body: stored openly, worthless without the salt."""
+    return digest("counterfoil.commitment.v1", salt, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The chain rule of one log: `domain` names kind and version, `log_id` the log."""
+
+    domain: str
+    log_id: str
+
+    def next(self, previous: bytes, header: bytes, committed: bytes) -> bytes:
+        """Digest of the entry with `header` and commitment `committed` behind `previous` (empty
+        for the first)."""
+        return digest(self.domain, self.log_id.encode(), previous, header, committed)

@@ -1,0 +1,1 @@
+"""Calls between services: one pipeline for real gRPC and for the in-process channel."""

@@ -1,0 +1,53 @@
+"""What a running call knows about itself: who calls, for which workspace, until when."""
+
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """One call on its way through a service.
+
+    `workspace_id` is empty for internal calls: a service credential belongs to no workspace, and
+    internal requests name theirs. `deadline` is monotonic seconds, or None.
+    """
+
+    request_id: str
+    workspace_id: str = ""
+    api_key_id: str = ""
+    deadline: float | None = None
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline, at least 0; None without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+_current: ContextVar[CallContext | None] = ContextVar("counterfoil_call", default=None)
+
+
+def current() -> CallContext:
+    """The call that this task serves. Outside of one: an empty context."""
+    return _current.get() or CallContext(request_id="")
+
+
+def workspace() -> str:
+    """Workspace of the public call that this task serves; fails closed when there is none."""
+    found = current().workspace_id
+    if not found:
+        raise RuntimeError("a public call without a workspace reached a service")
+    return found
+
+
+class serving:  # noqa: N801  (used as a statement: `with serving(call): …`)
+    """Makes `call` the current one for a block."""
+
+    def __init__(self, call: CallContext) -> None:
+        self._call = call
+
+    def __enter__(self) -> CallContext:
+        self._token = _current.set(self._call)
+        return self._call
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

@@ -1,0 +1,168 @@
+"""The in-process channel: generated stubs call servicers through the pipeline, without sockets.
+
+Messages are copied on the way in and out, so that neither side can change what the other holds.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from foundation.rpc import outgoing
+from foundation.rpc.pipeline import Method, Pipeline
+
+M = TypeVar("M", bound=Message)
+
+Lookup = Callable[[str], tuple[Pipeline, Method]]
+"""Finds the served method of a path like `/counterfoil.ledger.v1.TurnService/Attach`."""
+
+
+class LocalChannel:
+    """Stands where generated stubs expect a `grpc.aio.Channel`. Calls raise `Failure`."""
+
+    def __init__(self, lookup: Lookup, credential: str = "") -> None:
+        self._lookup = lookup
+        self._credential = credential
+
+    def as_channel(self) -> grpc.aio.Channel:
+        """This channel as the type that stubs ask for; they use no more than it has."""
+        return cast(grpc.aio.Channel, self)
+
+    def unary_unary(self, path: str, *_: object, **__: object) -> Any:
+        """A callable for one request and one response."""
+
+        async def call(
+            request: Message,
+            *,
+            timeout: float | None = None,  # noqa: ASYNC109  (the name that stubs pass)
+            metadata: outgoing.Metadata | None = None,
+        ) -> Message:
+            pipeline, method = self._lookup(path)
+            carried = dict(outgoing.metadata(self._credential, metadata))
+            seconds = outgoing.seconds(timeout)
+            # A task of its own, as over a socket: the servicer's context must not be the caller's.
+            response = await asyncio.ensure_future(
+                pipeline.unary(method, copy(request), carried, seconds)
+            )
+            return copy(response)
+
+        return call
+
+    def unary_stream(self, path: str, *_: object, **__: object) -> Any:
+        """A callable for one request and a stream of responses."""
+
+        def call(
+            request: Message,
+            *,
+            timeout: float | None = None,
+            metadata: outgoing.Metadata | None = None,
+        ) -> "LocalStream":
+            return self._stream(path, copy(request), timeout, metadata)
+
+        return call
+
+    def stream_stream(self, path: str, *_: object, **__: object) -> Any:
+        """A callable for a stream of requests and a stream of responses."""
+
+        def call(
+            requests: AsyncIterable[Message],
+            *,
+            timeout: float | None = None,
+            metadata: outgoing.Metadata | None = None,
+        ) -> "LocalStream":
+            return self._stream(path, _copied(requests), timeout, metadata)
+
+        return call
+
+    def stream_unary(self, path: str, *_: object, **__: object) -> Any:
+        """No contract of ours streams requests only; stubs still ask at construction."""
+
+        def call(*_: object, **__: object) -> None:
+            raise ValueError(f"{path}: client streaming is not offered in process")
+
+        return call
+
+    def _stream(
+        self,
+        path: str,
+        request: Message | AsyncIterable[Message],
+        timeout: float | None,
+        metadata: outgoing.Metadata | None,
+    ) -> "LocalStream":
+        pipeline, method = self._lookup(path)
+        carried: Mapping[str, str] = dict(outgoing.metadata(self._credential, metadata))
+        return LocalStream(pipeline.streaming(method, request, carried, timeout))
+
+
+class LocalStream:
+    """A running stream: iterate it, or cancel it.
+
+    The servicer runs in a task of its own, one response ahead at most: cancelling reaches it
+    wherever it waits, and its context is its own.
+    """
+
+    def __init__(self, responses: AsyncGenerator[Message]) -> None:
+        self._queue: asyncio.Queue[Message | BaseException | None] = asyncio.Queue(maxsize=1)
+        self._task = asyncio.ensure_future(self._run(responses))
+        self._ended = False
+
+    async def _run(self, responses: AsyncGenerator[Message]) -> None:
+        try:
+            async for response in responses:
+                await self._queue.put(copy(response))
+            await self._queue.put(None)
+        except Exception as error:
+            await self._queue.put(error)
+        finally:
+            await responses.aclose()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._ended:
+            raise StopAsyncIteration
+        try:
+            got = await self._next()
+        except BaseException:
+            self.cancel()
+            raise
+        if isinstance(got, BaseException):
+            self._ended = True
+            raise got
+        if got is None:
+            self._ended = True
+            raise StopAsyncIteration
+        return got
+
+    async def _next(self) -> Message | BaseException | None:
+        """The next item; the end, when the servicer's task was cancelled without leaving one."""
+        if not self._queue.empty():
+            return self._queue.get_nowait()
+        getting = asyncio.ensure_future(self._queue.get())
+        try:
+            await asyncio.wait({getting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if getting.done():
+                return getting.result()
+        finally:
+            getting.cancel()
+        return None if self._queue.empty() else self._queue.get_nowait()
+
+    def cancel(self) -> bool:
+        """Ends the stream; the servicer's iterator is closed. False when it had ended."""
+        self._ended = True
+        return self._task.cancel()
+
+
+def copy(message: M) -> M:
+    """A copy that shares nothing."""
+    duplicate = type(message)()
+    duplicate.CopyFrom(message)
+    return duplicate
+
+
+async def _copied(messages: AsyncIterable[Message]) -> AsyncIterator[Message]:
+    async for message in messages:
+        yield copy(message)

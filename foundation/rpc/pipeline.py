@@ -1,0 +1,154 @@
+"""What happens around every call, in process and over sockets alike.
+
+Order: trace, context, admission, validation, the method under its deadline, and the one mapping of
+exceptions on failures.
+"""
+
+import asyncio
+import time
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+)
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import structlog
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from opentelemetry import propagate, trace
+
+from foundation import ids
+from foundation.errors import Failure, invalid
+from foundation.json import InvalidJson, validate
+from foundation.rpc.admission import Admission, is_public
+from foundation.rpc.context import CallContext, serving
+from foundation.storage.errors import SealBroken, Unavailable
+
+REQUEST_ID = "x-request-id"
+
+_log = structlog.get_logger("counterfoil.rpc")
+_tracer = trace.get_tracer("counterfoil.rpc")
+
+Unary = Callable[[Any, Any], Awaitable[Message]]
+Streaming = Callable[[Any, Any], AsyncIterator[Message]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the contract with the code that serves it."""
+
+    path: str
+    descriptor: MethodDescriptor
+    behaviour: Callable[..., Any]
+    public: bool
+
+    @classmethod
+    def of(cls, path: str, descriptor: MethodDescriptor, behaviour: Callable[..., Any]) -> "Method":
+        """A method; whether it is public is its service's property."""
+        return cls(path, descriptor, behaviour, is_public(descriptor.containing_service))
+
+
+class Pipeline:
+    """Runs methods."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def unary(
+        self, method: Method, request: Message, metadata: Mapping[str, str], seconds: float | None
+    ) -> Message:
+        """One request, one response; raises only Failure (and CancelledError)."""
+        with _span(method, metadata):
+            try:
+                call = await self._admit(method, metadata, seconds)
+                _check(request)
+                with serving(call):
+                    async with asyncio.timeout(seconds):
+                        behaviour = cast(Unary, method.behaviour)
+                        return await behaviour(request, None)
+            except Exception as error:
+                raise as_failure(error, method.path) from error
+
+    async def streaming(
+        self,
+        method: Method,
+        request: Message | AsyncIterable[Message],
+        metadata: Mapping[str, str],
+        seconds: float | None,
+    ) -> AsyncGenerator[Message]:
+        """One request or many, a stream of responses; raises only Failure."""
+        try:
+            call = await self._admit(method, metadata, seconds)
+            argument = request
+            if isinstance(request, Message):
+                _check(request)
+            else:
+                argument = _checked(request)
+            # A context variable set around a yield would leak into the consumer's task, so each
+            # step of the generator gets the call's context of its own.
+            behaviour = cast(Streaming, method.behaviour)
+            responses = behaviour(argument, None)
+            async with aclosing(cast(AsyncGenerator[Message], responses)):
+                while True:
+                    with serving(call):
+                        try:
+                            response = await anext(responses)
+                        except StopAsyncIteration:
+                            return
+                    yield response
+        except Exception as error:
+            raise as_failure(error, method.path) from error
+
+    async def _admit(
+        self, method: Method, metadata: Mapping[str, str], seconds: float | None
+    ) -> CallContext:
+        request_id = metadata.get(REQUEST_ID, "") or ids.new("request")
+        deadline = None if seconds is None else time.monotonic() + seconds
+        if not method.public:
+            await self._admission.internal(metadata)
+            return CallContext(request_id, deadline=deadline)
+        principal = await self._admission.public(metadata)
+        return CallContext(request_id, principal.workspace_id, principal.api_key_id, deadline)
+
+
+def as_failure(error: Exception, where: str) -> Failure:
+    """The failure that a caller may see; unexpected errors go to the log and become INTERNAL."""
+    match error:
+        case Failure():
+            return error
+        case InvalidJson():
+            return invalid(error.path, error.message)
+        case Unavailable():
+            return Failure(reasons.ERROR_REASON_UNAVAILABLE, "the database is not reachable")
+        case SealBroken():
+            _log.error("sealed data does not open", method=where, exc_info=error)
+            return Failure(reasons.ERROR_REASON_CORRUPT, "stored data does not open")
+        case TimeoutError():
+            return Failure(reasons.ERROR_REASON_DEADLINE_EXCEEDED, "the call took too long")
+        case _:
+            _log.error("unexpected error", method=where, exc_info=error)
+            return Failure(reasons.ERROR_REASON_INTERNAL, "internal error")
+
+
+def _check(request: Message) -> None:
+    for violation in validate(request):
+        raise invalid(violation.path, violation.message)
+
+
+async def _checked(requests: AsyncIterable[Message]) -> AsyncIterator[Message]:
+    async for request in requests:
+        _check(request)
+        yield request
+
+
+def _span(method: Method, metadata: Mapping[str, str]) -> Any:
+    return _tracer.start_as_current_span(
+        method.path, context=propagate.extract(metadata), kind=trace.SpanKind.SERVER
+    )

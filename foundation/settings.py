@@ -1,0 +1,73 @@
+"""Settings of every process, from the environment (`COUNTERFOIL_…`)."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEVELOPMENT_KEY = "cf-local-development"
+"""Bootstrap key when none is set; accepted only while everything listens on loopback."""
+
+SERVICES = ("registry", "ledger", "transcript", "journal", "context", "tools")
+"""The services that own state, in the order in which they start."""
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+
+
+class Settings(BaseSettings):
+    """What an operator may set. A wrong value stops the process with the field's name."""
+
+    model_config = SettingsConfigDict(env_prefix="COUNTERFOIL_", extra="ignore")
+
+    host: str = Field("127.0.0.1", description="Address that REST and gRPC listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="REST and SSE; 0 for any free port.")
+    grpc_port: int = Field(8081, ge=0, le=65535, description="gRPC; 0 for any free port.")
+    data_dir: Path = Field(Path(".counterfoil"), description="Data folder of embedded processes.")
+    api_key: SecretStr = Field(SecretStr(DEVELOPMENT_KEY), description="Bootstrap workspace key.")
+    model_base_url: str = Field("", description="Provider, without /v1; empty: offline model.")
+    model_api_key: SecretStr = Field(SecretStr(""), description="Credential for the provider.")
+    model_auth: Literal["x-api-key", "bearer"] = Field(
+        "x-api-key", description="How the credential is sent."
+    )
+    model_profile: str = Field("", description="Capability profile; empty: chosen by base URL.")
+    seal_keys_file: Path | None = Field(None, description="Key ring for data at rest.")
+    service_key_file: Path | None = Field(None, description="Credential between services.")
+    tools_module: str = Field("", description="Module with register(registry): platform tools.")
+    runner_capacity: int = Field(64, ge=1, le=10_000, description="Turns a runner holds at once.")
+
+    registry_address: str = ""
+    ledger_address: str = ""
+    transcript_address: str = ""
+    journal_address: str = ""
+    context_address: str = ""
+    tools_address: str = ""
+
+    registry_database_url: SecretStr = SecretStr("")
+    ledger_database_url: SecretStr = SecretStr("")
+    transcript_database_url: SecretStr = SecretStr("")
+    journal_database_url: SecretStr = SecretStr("")
+    context_database_url: SecretStr = SecretStr("")
+    tools_database_url: SecretStr = SecretStr("")
+
+    def address_of(self, service: str) -> str:
+        """`host:port` of a remote service; empty when it is not set."""
+        return str(getattr(self, f"{service}_address"))
+
+    def database_url_of(self, service: str) -> str:
+        """DSN of a service's database; empty when it is not set."""
+        secret: SecretStr = getattr(self, f"{service}_database_url")
+        return secret.get_secret_value()
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach us."""
+        return self.host in _LOOPBACK
+
+    def refuse_development_key(self) -> None:
+        """Raises ValueError when the well-known key would be reachable from outside."""
+        if self.api_key.get_secret_value() == DEVELOPMENT_KEY and not self.on_loopback:
+            raise ValueError(
+                f"COUNTERFOIL_API_KEY is the well-known development key, and COUNTERFOIL_HOST"
+                f" is {self.host}: set a key of your own before you listen beyond loopback"
+            )
