@@ -1,0 +1,1 @@
+"""The ledger: what clients see, who may run, and when a turn is over."""

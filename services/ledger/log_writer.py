@@ -1,0 +1,137 @@
+"""Appends to the public log: the chain is computed here, the rows go in as one statement.
+
+The caller holds the lock of the session's row, gives the head that it read there, inserts what
+`plan` returns and writes the new head with an UPDATE of its own, all in one transaction:
+
+    head = LogHead.of(session_row)
+    planned = plan(ring, workspace_id, session_id, head, drafts, now)
+    await insert(connection, planned)
+    # UPDATE ledger.sessions SET log_position = $, log_digest = $, last_processed_at = $ …
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+from counterfoil.ledger.v1 import events_pb2
+from counterfoil.types.v1.reference_pb2 import Head
+
+from foundation import json
+from foundation.digests import new_salt
+from foundation.storage import Connection, SealRing
+from services.ledger import log_chain, log_store
+from services.ledger.log_row import LogHead, Planned, Row, splice
+from services.ledger.log_schema import KIND_EVENT, KIND_MARK, KIND_QUEUED
+
+__all__ = ["Draft", "LogHead", "Planned", "Row", "insert", "plan", "render", "splice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry to append. Use the constructors."""
+
+    kind: int
+    event_id: str
+    event_type: str
+    body: bytes = b""
+    refers_position: int | None = None
+    transcript_head: Head | None = None
+
+    @classmethod
+    def event(
+        cls, event_id: str, event_type: str, body: bytes, transcript_head: Head | None = None
+    ) -> Self:
+        """An event that takes effect now. `body` comes from `render`."""
+        return cls(KIND_EVENT, event_id, event_type, body, None, transcript_head)
+
+    @classmethod
+    def queued(cls, event_id: str, event_type: str, body: bytes) -> Self:
+        """An event that waits; its mark follows when it is processed."""
+        return cls(KIND_QUEUED, event_id, event_type, body)
+
+    @classmethod
+    def mark(cls, event_id: str, event_type: str, refers_position: int | None = None) -> Self:
+        """A queued event takes effect now. Without a position: one queued by the same plan."""
+        return cls(KIND_MARK, event_id, event_type, b"", refers_position)
+
+
+def render(event: events_pb2.Event) -> bytes:
+    """The stored body of an event: its JSON without `processed_at`. Raises ValueError."""
+    return json.encode(event, omit=("processed_at",))
+
+
+def plan(
+    ring: SealRing,
+    workspace_id: str,
+    session_id: str,
+    head: LogHead,
+    drafts: Sequence[Draft],
+    now: datetime,
+) -> Planned:
+    """Give the drafts their positions behind `head`, their time, and their place in the chain.
+
+    The time is `max(now, the log's last)`, the same for the whole plan; `now` is aware. Raises
+    ValueError for a mark without its queued row.
+    """
+    last = head.last_processed_at
+    moment = now.astimezone(UTC) if last is None or now > last else last
+    chain = log_chain.chain(workspace_id, session_id)
+    position, digest = head.position, head.digest
+    queued: dict[str, int] = {}
+    rows: list[Row] = []
+    for draft in drafts:
+        position += 1
+        processed_at = None if draft.kind == KIND_QUEUED else moment
+        refers = _refers(draft, queued, position)
+        sealed, committed = None, b""
+        if draft.kind != KIND_MARK:
+            salt = new_salt()
+            committed = log_chain.committed(salt, draft.body)
+            sealed = log_chain.seal_body(
+                ring, salt, draft.body, workspace_id, session_id, position, draft.event_id
+            )
+        if draft.kind == KIND_QUEUED:
+            queued[draft.event_id] = position
+        else:
+            last = moment
+        header = log_chain.header(
+            position,
+            draft.kind,
+            draft.event_id,
+            draft.event_type,
+            processed_at,
+            refers,
+            draft.transcript_head,
+        )
+        digest = chain.next(digest, header, committed)
+        rows.append(
+            Row(
+                position,
+                draft.kind,
+                draft.event_id,
+                draft.event_type,
+                processed_at,
+                refers,
+                sealed,
+                committed,
+                digest,
+                draft.transcript_head,
+                draft.body,
+            )
+        )
+    return Planned(workspace_id, session_id, tuple(rows), LogHead(position, digest, last))
+
+
+async def insert(connection: Connection, planned: Planned) -> None:
+    """Store a plan, in one statement, inside the transaction that locked the session's row."""
+    await log_store.insert(connection, planned.workspace_id, planned.session_id, planned.rows)
+
+
+def _refers(draft: Draft, queued: Mapping[str, int], position: int) -> int | None:
+    if draft.kind != KIND_MARK:
+        return None
+    refers = queued.get(draft.event_id) if draft.refers_position is None else draft.refers_position
+    if refers is None or not 0 < refers < position:
+        raise ValueError(f"the mark of {draft.event_id} has no queued row before it")
+    return refers

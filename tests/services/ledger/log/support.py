@@ -1,0 +1,84 @@
+"""A log under test: sessions whose head row is kept by a table of the tests' own."""
+
+import json as stdlib_json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from foundation.storage import Connection, Database, SealRing
+from services.ledger.log_row import LogHead, Planned
+from services.ledger.log_writer import Draft, insert, plan
+
+RING = SealRing("k1", {"k1": bytes(32)})
+WORKSPACE = "wrkspc_1"
+
+_TABLE = """
+CREATE TABLE heads (workspace_id text, session_id text PRIMARY KEY, log_position bigint NOT NULL,
+    log_digest bytea NOT NULL, last_processed_at timestamptz)
+"""
+
+
+async def open_log(dsn: str) -> Database:
+    db = await Database.open(dsn, service="ledger")
+    async with db.commit("ledger.test") as c:
+        await c.execute(_TABLE)
+    return db
+
+
+async def create(db: Database, session_id: str, workspace_id: str = WORKSPACE) -> str:
+    async with db.commit("ledger.test") as c:
+        await c.execute("INSERT INTO heads VALUES ($1, $2, 0, '', NULL)", workspace_id, session_id)
+    return session_id
+
+
+async def append_in(
+    c: Connection, session_id: str, drafts: Sequence[Draft], now: datetime | None = None
+) -> Planned:
+    row = await c.fetchrow("SELECT * FROM heads WHERE session_id = $1 FOR UPDATE", session_id)
+    assert row is not None
+    planned = plan(
+        RING, row["workspace_id"], session_id, LogHead.of(row), drafts, now or datetime.now(UTC)
+    )
+    await insert(c, planned)
+    await c.execute(
+        "UPDATE heads SET log_position = $2, log_digest = $3, last_processed_at = $4"
+        " WHERE session_id = $1",
+        session_id,
+        planned.head.position,
+        planned.head.digest,
+        planned.head.last_processed_at,
+    )
+    return planned
+
+
+async def append(
+    db: Database, session_id: str, *drafts: Draft, now: datetime | None = None
+) -> Planned:
+    async with db.commit("ledger.test") as c:
+        return await append_in(c, session_id, drafts, now)
+
+
+async def head_of(db: Database, session_id: str) -> LogHead:
+    row = await db.fetchrow("SELECT * FROM heads WHERE session_id = $1", session_id)
+    assert row is not None
+    return LogHead.of(row)
+
+
+def body(event_id: str, event_type: str, **members: Any) -> bytes:
+    return stdlib_json.dumps(
+        {"id": event_id, "type": event_type, **members}, separators=(",", ":")
+    ).encode()
+
+
+def event(event_id: str, event_type: str = "agent.message", **members: Any) -> Draft:
+    return Draft.event(event_id, event_type, body(event_id, event_type, **members))
+
+
+def queued(event_id: str, event_type: str = "user.message", **members: Any) -> Draft:
+    return Draft.queued(event_id, event_type, body(event_id, event_type, **members))
+
+
+def mark(
+    event_id: str, refers_position: int | None = None, event_type: str = "user.message"
+) -> Draft:
+    return Draft.mark(event_id, event_type, refers_position)
