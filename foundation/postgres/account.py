@@ -1,5 +1,6 @@
 """As which user PostgreSQL runs, and what that user needs to reach its files."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -110,6 +111,13 @@ def remove_unfinished(path: Path) -> None:
     """Remove what an interrupted step left behind; nothing if there is nothing."""
     if path.exists():
         shutil.rmtree(path)
+
+
+def remove_fallback(folder: Path, root: Path) -> None:
+    """Remove a socket folder outside `root`, unless something is in it."""
+    if root not in folder.parents:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _capabilities_held() -> int:

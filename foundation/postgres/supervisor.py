@@ -21,13 +21,20 @@ import asyncpg
 
 from foundation.durable import fsync_folder
 from foundation.postgres import settings
-from foundation.postgres.account import Account, account_for, remove_unfinished, socket_folder
+from foundation.postgres.account import (
+    Account,
+    account_for,
+    remove_fallback,
+    remove_unfinished,
+    socket_folder,
+)
 from foundation.postgres.processes import PredecessorAlive, end_predecessor
+from foundation.storage.connect import DRIVER_ERRORS
 
 _log = logging.getLogger(__name__)
 
 _READY_S = 60.0
-_STOP_FAST_S = 20.0
+_STOP_S = 20.0
 _RESTARTS_MAX = 5
 _RESTARTS_WINDOW_S = 60.0
 _LOG_BYTES_MAX = 16 * 1024 * 1024
@@ -125,15 +132,12 @@ class EmbeddedPostgres:
 
     def _stop(self) -> None:
         self._stopping.set()
-        process, keeper = self._process, self._keeper
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(_STOP_FAST_S)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGQUIT)
-        if keeper is not None:
-            keeper.join()
+        if self._process is not None:
+            _end(self._process)
+        if self._keeper is not None:
+            self._keeper.join()
+        if self._places is not None:
+            remove_fallback(self._places.sockets, self._places.root)
         if self._lock_fd is not None:
             os.close(self._lock_fd)
         self._process = self._keeper = self._lock_fd = None
@@ -161,6 +165,8 @@ class EmbeddedPostgres:
                 end_predecessor(places.cluster, places.socket)
                 process = self._spawn_until_ready(places)
             except (PostgresFailed, PredecessorAlive, OSError):
+                if self._stopping.is_set():
+                    return
                 _log.critical("PostgreSQL does not start again", exc_info=True)
                 return
 
@@ -179,14 +185,27 @@ class EmbeddedPostgres:
             if places.socket.exists() and asyncio.run(_ready(places)):
                 return process
             if time.monotonic() > deadline:
-                process.send_signal(signal.SIGQUIT)
-                process.wait()
+                _end(process)
                 raise PostgresFailed(
                     f"PostgreSQL was not ready within {_READY_S:.0f} s."
                     f" The end of {places.log}:\n{_log_tail(places.log)}"
                 )
             time.sleep(0.005)
+        _end(process)
         raise PostgresFailed("PostgreSQL was stopped while it started")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Fast shutdown; when that takes too long, immediate shutdown, which costs a recovery."""
+    for sign in (signal.SIGINT, signal.SIGQUIT):
+        process.send_signal(sign)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    process.kill()
+    process.wait()
 
 
 def _lock(root: Path) -> int:
@@ -268,16 +287,14 @@ async def _ready(places: _Places) -> bool:
     """True once our database answers; creates it when the cluster is new."""
     try:
         connection = await asyncpg.connect(places.dsn("postgres"), timeout=5)
-    except (OSError, asyncpg.PostgresError, TimeoutError):
+        try:
+            names = await connection.fetch("SELECT datname FROM pg_database")
+            if settings.DATABASE not in {row["datname"] for row in names}:
+                await connection.execute(f'CREATE DATABASE "{settings.DATABASE}"')
+        finally:
+            connection.terminate()
+    except DRIVER_ERRORS:
         return False
-    try:
-        known = await connection.fetchval(
-            "SELECT 1 FROM pg_database WHERE datname = $1", settings.DATABASE
-        )
-        if known is None:
-            await connection.execute(f'CREATE DATABASE "{settings.DATABASE}"')
-    finally:
-        await connection.close()
     return True
 
 

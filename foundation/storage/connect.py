@@ -28,7 +28,12 @@ _DURABLE = {
     "synchronous_commit": ("on", "remote_apply"),
 }
 
-DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
 """What a statement may raise because of the database."""
 
 _TRANSIENT = (
@@ -95,8 +100,10 @@ async def _refuse_unless_durable(connection: Connection) -> None:
 
 def translate(error: Exception, connection: Connection) -> Exception:
     """Unavailable for what a repeat may cure, else the error itself."""
-    if isinstance(error, Unavailable):
-        return error
+    if isinstance(error, asyncpg.InternalClientError):
+        # The server has said goodbye, and asyncpg waits for more instead of the end of the stream.
+        connection.terminate()
+        return Unavailable(f"the connection to the database is lost: {error}")
     if isinstance(error, _TRANSIENT) or (
         connection.is_closed() and isinstance(error, (OSError, asyncpg.InterfaceError))
     ):

@@ -195,7 +195,7 @@ async def _commit(connection: Connection) -> None:
     try:
         status = await connection.execute("COMMIT")
     except DRIVER_ERRORS as error:
-        if connection.is_closed():
+        if isinstance(translate(error, connection), Unavailable) and connection.is_closed():
             raise CommitUnknown(f"the connection was lost during COMMIT: {error}") from error
         raise_translated(error, connection)
     if status != "COMMIT":

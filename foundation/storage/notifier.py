@@ -5,8 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import asyncpg
-
 from foundation.storage.connect import DRIVER_ERRORS, Connection, raise_translated
 from foundation.storage.errors import ConfigurationError, Unavailable
 
@@ -89,8 +87,11 @@ class Notifier:
             except BaseException:
                 connection.terminate()
                 raise
-            self._connection = connection
-            self._lost.clear()
+            restored, self._connection = self._connection is not None, connection
+            if restored:
+                # Whatever was sent meanwhile was missed.
+                for channel in list(self._callbacks):
+                    self._call(channel, None)
         return self._connection
 
     async def _keep(self) -> None:
@@ -101,6 +102,8 @@ class Notifier:
             except TimeoutError:
                 await self._probe()
                 continue
+            # Before reconnecting: a loss during that must not go unseen.
+            self._lost.clear()
             await self._reconnect()
 
     async def _probe(self) -> None:
@@ -112,7 +115,7 @@ class Notifier:
             try:
                 async with asyncio.timeout(_PROBE_S):
                     await connection.execute("SELECT 1")
-            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except DRIVER_ERRORS:
                 connection.terminate()
                 self._lost.set()
 
@@ -122,7 +125,7 @@ class Notifier:
             try:
                 async with self._lock:
                     await self._connected()
-                break
+                return
             except Unavailable:
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, _RETRY_S_MAX)
@@ -130,8 +133,6 @@ class Notifier:
                 # A server that came back with other settings, for example: it may be put right.
                 _log.exception("cannot listen for notifications")
                 await asyncio.sleep(_RETRY_S_MAX)
-        for channel in list(self._callbacks):
-            self._call(channel, None)
 
     def _receive(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         self._call(channel, payload if isinstance(payload, str) and payload else None)

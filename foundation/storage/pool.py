@@ -51,7 +51,7 @@ class Pool:
         self._busy.discard(connection)
         if self._closed and not self._busy:
             self._drained.set()
-        if connection.is_in_transaction() or self._closed:
+        if not connection.is_closed() and (connection.is_in_transaction() or self._closed):
             connection.terminate()
         if connection.is_closed():
             self._free_slot()

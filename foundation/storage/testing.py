@@ -9,13 +9,15 @@ from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from foundation.storage.connect import Connection
+
 _SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|MERGE|WITH|VALUES|LOCK)\b", re.IGNORECASE)
 
 
 async def assert_schema_matches(service: str, metadata: MetaData, dsn: str) -> None:
     """Fail unless the migrated database has exactly the tables that `schema.py` declares."""
 
-    async def connect() -> asyncpg.Connection[asyncpg.Record]:
+    async def connect() -> Connection:
         return await asyncpg.connect(dsn)
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
