@@ -219,10 +219,11 @@ def _lock(root: Path) -> int:
 
 
 def _places(root: Path) -> _Places:
+    root = root.resolve()  # as /proc shows it
     account = account_for(root / "cluster")
-    name = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
+    name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16]
     fallback = f"counterfoil-{account.uid}-{name}"
-    return _Places(root.resolve(), account, socket_folder(root / "socket", fallback, account))
+    return _Places(root, account, socket_folder(root / "socket", fallback, account))
 
 
 def _programs() -> Path:
