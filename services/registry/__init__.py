@@ -1,0 +1,1 @@
+"""The registry: agents and their immutable versions, environments, workspaces, API keys."""
