@@ -1,0 +1,316 @@
+"""The transcript's gRPC surface."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from counterfoil.transcript.v1 import transcript_pb2 as pb
+from counterfoil.transcript.v1.transcript_pb2_grpc import (
+    TranscriptServiceServicer,
+    add_TranscriptServiceServicer_to_server,
+)
+from counterfoil.types.v1.mapping_pb2 import ToolCallMapping
+from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
+
+from foundation import ids
+from foundation.bootstrap import Kernel
+from foundation.errors import not_found
+from foundation.rpc import context as call
+from foundation.storage import Connection, Database, Record, SealBroken, SealRing
+from services.transcript import store
+from services.transcript.admission import admit, check_shape, extend
+from services.transcript.chain import (
+    EMPTY_HEAD,
+    EPOCH_INFINITE,
+    StoredEntry,
+    StoredHead,
+    ThreadKey,
+    open_provider_id,
+    seal_content,
+    seal_head,
+    seal_provider_id,
+)
+from services.transcript.reading import (
+    check_head,
+    corrupt,
+    entry_message,
+    head_message,
+    read_entry,
+)
+from services.transcript.verification import StoredName, Verification
+
+_PAGE_ENTRIES = 100
+_PAGE_NAMES = 500
+# Sealing and opening take about 1 ms for a megabyte, parsing less: the loop breathes in between.
+_BREATH_BYTES = 1 << 20
+
+
+async def start(kernel: Kernel) -> None:
+    """Serve the transcript in this process."""
+    db = await kernel.database("transcript")
+    kernel.register(add_TranscriptServiceServicer_to_server, Transcript(db, kernel.ring))
+
+
+class Transcript(TranscriptServiceServicer):
+    """Entries in, entries out; who may write is decided by `admission`."""
+
+    def __init__(self, db: Database, ring: SealRing) -> None:
+        self._db = db
+        self._ring = ring
+
+    async def Fence(self, request: pb.FenceRequest, context: object) -> pb.FenceResponse:
+        key, epoch = _key(request.fence.thread), request.fence.epoch
+        async with self._db.commit("transcript.fence") as connection:
+            head = await self._locked(connection, key, create=True)
+            admit(head, key.thread_id, epoch)
+            if epoch > head.epoch_max:
+                await self._raise_epoch(connection, key, head, epoch)
+            rows = await connection.fetch(store.ENTRIES_OF_TURN, *key, request.turn_id)
+        entries = await self._read(key, rows, is_deleted=False)
+        return pb.FenceResponse(head=head_message(head), entries=entries)
+
+    async def AppendEntry(
+        self, request: pb.AppendEntryRequest, context: object
+    ) -> pb.AppendEntryResponse:
+        check_shape(request)
+        key = _key(request.fence.thread)
+        body = request.content.SerializeToString(deterministic=True)
+        entry = self._new_entry(key, request, body)
+        head = StoredHead(entry.seq, entry.digest, entry.epoch, False)
+        arguments = store.append_arguments(
+            key,
+            entry,
+            request.expected_head.digest,
+            seal_head(self._ring, key, head),
+            self._sealed_names(key, entry.seq, request.content.mappings),
+        )
+        if await self._db.commit_one("transcript.append", store.APPEND, *arguments):
+            return _appended(entry, body)
+        return await self._adopt(key, request, entry, body, arguments)
+
+    async def ListEntries(
+        self, request: pb.ListEntriesRequest, context: object
+    ) -> pb.ListEntriesResponse:
+        key = _key(request.thread)
+        after, through = request.seq_after, request.seq_through
+        rows = await store.list_entries(self._db, key, after, through)
+        if not rows:
+            return pb.ListEntriesResponse(head=Head())
+        head = store.listed_head_of(rows[0])
+        check_head(self._ring, key, head, rows[0]["seal"])
+        found = [row for row in rows if row["seq"] is not None]
+        _check_range(found, head, after, through)
+        entries = await self._read(key, found, is_deleted=head.is_deleted)
+        return pb.ListEntriesResponse(entries=entries, head=head_message(head))
+
+    async def ResolveMapping(
+        self, request: pb.ResolveMappingRequest, context: object
+    ) -> pb.ResolveMappingResponse:
+        key = _key(request.thread)
+        async with self._db.commit("transcript.resolve") as connection:
+            found = await self._find_name(connection, key, request)
+            if found is None:
+                raise not_found("tool call", "with this name")
+            head = store.head_of(await connection.fetchrow(store.HEAD, *key))
+            await self._note(connection, key, "resolve", Head(seq=head.seq, digest=head.digest))
+        return found
+
+    async def VerifyTranscript(
+        self, request: pb.VerifyTranscriptRequest, context: object
+    ) -> pb.VerifyTranscriptResponse:
+        key = _key(request.thread)
+        async with self._db.read() as connection:
+            result = await self._verify(connection, key)
+        async with self._db.commit("transcript.note_access") as connection:
+            await self._note(connection, key, "verify", result.head)
+        return result
+
+    async def Tombstone(
+        self, request: pb.TombstoneRequest, context: object
+    ) -> pb.TombstoneResponse:
+        key = _key(request.thread)
+        async with self._db.commit("transcript.tombstone") as connection:
+            head = await self._locked(connection, key, create=True)
+            dead = StoredHead(head.seq, head.digest, EPOCH_INFINITE, True)
+            seal = seal_head(self._ring, key, dead)
+            await store.set_epoch(connection, key, EPOCH_INFINITE, True, seal)
+            await store.erase(connection, key)
+        return pb.TombstoneResponse()
+
+    async def _adopt(
+        self,
+        key: ThreadKey,
+        request: pb.AppendEntryRequest,
+        entry: StoredEntry,
+        body: bytes,
+        arguments: Sequence[object],
+    ) -> pb.AppendEntryResponse:
+        """What an append means that is not simply the next one, decided under the head's lock."""
+        async with self._db.commit("transcript.adopt") as connection:
+            head = await self._locked(connection, key, create=False)
+            admit(head, key.thread_id, entry.epoch)
+            row = await connection.fetchrow(store.ENTRY_BY_ID, *key, entry.entry_id)
+            if row is None:
+                extend(head, request.expected_head)
+                if not await connection.fetch(store.APPEND, *arguments):
+                    raise RuntimeError("an append was refused under the lock of its head")
+                return _appended(entry, body)
+            if entry.epoch > head.epoch_max:
+                await self._raise_epoch(connection, key, head, entry.epoch)
+        stored = read_entry(self._ring, key, store.entry_of(row), row["previous"], is_deleted=False)
+        return pb.AppendEntryResponse(entry=stored, created=False, head=head_message(head))
+
+    async def _locked(self, connection: Connection, key: ThreadKey, *, create: bool) -> StoredHead:
+        row = await store.lock_head(connection, key)
+        if row is None and create:
+            await store.create_head(connection, key, seal_head(self._ring, key, EMPTY_HEAD))
+            row = await store.lock_head(connection, key)
+        if row is None:
+            return EMPTY_HEAD
+        head = store.head_of(row)
+        check_head(self._ring, key, head, row["seal"])
+        return head
+
+    async def _raise_epoch(
+        self, connection: Connection, key: ThreadKey, head: StoredHead, epoch: int
+    ) -> None:
+        raised = StoredHead(head.seq, head.digest, epoch, False)
+        seal = seal_head(self._ring, key, raised)
+        await store.set_epoch(connection, key, epoch, False, seal)
+
+    def _new_entry(
+        self, key: ThreadKey, request: pb.AppendEntryRequest, body: bytes
+    ) -> StoredEntry:
+        seq = request.expected_head.seq + 1
+        content, committed = seal_content(self._ring, key, seq, body)
+        unlinked = StoredEntry(
+            seq=seq,
+            entry_id=request.entry_id,
+            kind=request.kind,
+            turn_id=request.turn_id,
+            round=request.round,
+            attempt_epoch=request.attempt.epoch,
+            attempt_number=request.attempt.number,
+            epoch=request.fence.epoch,
+            content=content,
+            commitment=committed,
+            digest=b"",
+        )
+        return replace(unlinked, digest=unlinked.digest_behind(key, request.expected_head.digest))
+
+    def _sealed_names(
+        self, key: ThreadKey, seq: int, mappings: Sequence[ToolCallMapping]
+    ) -> list[tuple[int, str, str, bytes]]:
+        return [
+            (
+                m.block_index,
+                m.operation_id,
+                m.event_id,
+                seal_provider_id(self._ring, key, seq, m.block_index, m.provider_tool_use_id),
+            )
+            for m in mappings
+        ]
+
+    async def _read(
+        self, key: ThreadKey, rows: Sequence[Record], *, is_deleted: bool
+    ) -> list[pb.Entry]:
+        entries: list[pb.Entry] = []
+        bytes_read = 0
+        for row in rows:
+            stored = store.entry_of(row)
+            entries.append(
+                read_entry(self._ring, key, stored, row["previous"], is_deleted=is_deleted)
+            )
+            bytes_read += len(stored.content or b"")
+            if bytes_read > _BREATH_BYTES:
+                bytes_read = 0
+                await asyncio.sleep(0)
+        return entries
+
+    async def _verify(self, connection: Connection, key: ThreadKey) -> pb.VerifyTranscriptResponse:
+        row = await connection.fetchrow(store.HEAD, *key)
+        head = store.head_of(row)
+        verification = Verification(self._ring, key, is_deleted=head.is_deleted)
+        seq = -(2**62)  # below every seq, so that one that was made negative is seen too
+        while page := await connection.fetch(store.PAGE, *key, seq, _PAGE_ENTRIES):
+            through = page[-1]["seq"]
+            names: dict[int, list[StoredName]] = {}
+            for name in await connection.fetch(store.PAGE_OF_NAMES, *key, seq, through):
+                names.setdefault(name["seq"], []).append(StoredName(*name.values()))
+            for stored in map(store.entry_of, page):
+                verification.add(stored, names.get(stored.seq, ()))
+            seq = through
+        return verification.finish(head, None if row is None else row["seal"])
+
+    async def _find_name(
+        self, connection: Connection, key: ThreadKey, request: pb.ResolveMappingRequest
+    ) -> pb.ResolveMappingResponse | None:
+        if request.HasField("operation_id"):
+            row = await connection.fetchrow(store.NAME_BY_OPERATION, *key, request.operation_id)
+        elif request.HasField("event_id"):
+            row = await connection.fetchrow(store.NAME_BY_EVENT, *key, request.event_id)
+        else:
+            return await self._find_provider_id(connection, key, request.provider_tool_use_id)
+        return None if row is None else self._name_message(key, row)
+
+    async def _find_provider_id(
+        self, connection: Connection, key: ThreadKey, provider_id: str
+    ) -> pb.ResolveMappingResponse | None:
+        """Provider ids are sealed, so this opens them, newest first; nothing hot asks for it."""
+        before = (2**62, 0)
+        while rows := await connection.fetch(store.NAMES_BEFORE, *key, *before, _PAGE_NAMES):
+            for row in rows:
+                found = self._name_message(key, row)
+                if found.mapping.provider_tool_use_id == provider_id:
+                    return found
+            before = (rows[-1]["seq"], rows[-1]["block_index"])
+        return None
+
+    def _name_message(self, key: ThreadKey, row: Record) -> pb.ResolveMappingResponse:
+        seq, index, sealed = row["seq"], row["block_index"], row["provider_tool_use_id"]
+        try:
+            provider_id = (
+                "" if sealed is None else open_provider_id(self._ring, key, seq, index, sealed)
+            )
+        except SealBroken:
+            raise corrupt(seq, "has an id map that does not open") from None
+        return pb.ResolveMappingResponse(
+            entry_id=row["entry_id"],
+            mapping=ToolCallMapping(
+                block_index=index,
+                provider_tool_use_id=provider_id,
+                operation_id=row["operation_id"],
+                event_id=row["event_id"],
+            ),
+        )
+
+    async def _note(self, connection: Connection, key: ThreadKey, action: str, head: Head) -> None:
+        request_id = call.current().request_id
+        arguments = (ids.new("access"), action, request_id, head.seq, head.digest)
+        await connection.execute(store.NOTE_ACCESS, *key, *arguments)
+
+
+def _key(thread: ThreadRef) -> ThreadKey:
+    return ThreadKey(thread.workspace_id, thread.session_id, thread.thread_id)
+
+
+def _appended(entry: StoredEntry, body: bytes) -> pb.AppendEntryResponse:
+    return pb.AppendEntryResponse(
+        entry=entry_message(entry, body),
+        created=True,
+        head=Head(seq=entry.seq, digest=entry.digest),
+    )
+
+
+def _check_range(rows: Sequence[Record], head: StoredHead, after: int, through: int) -> None:
+    """Raise CORRUPT when the range has a hole, or the last entry is not the head's."""
+    last = min(through or head.seq, head.seq)
+    expected = after
+    for row in rows:
+        expected += 1
+        if row["seq"] != expected:
+            raise corrupt(expected, "is missing")
+    if expected < last:
+        raise corrupt(expected + 1, "is missing")
+    if rows and expected == head.seq and rows[-1]["digest"] != head.digest:
+        raise corrupt(expected, "is not the head's")

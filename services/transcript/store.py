@@ -1,0 +1,253 @@
+"""SQL of the transcript."""
+
+from collections.abc import Sequence
+
+from foundation.storage import Connection, Database, Record
+from services.transcript.chain import EMPTY_HEAD, StoredEntry, StoredHead, ThreadKey
+
+# The head row is inserted or moved only if it is the expected one and the id is new; everything
+# else hangs on that. No row: the writer looks again under the row's lock (ADOPT statements).
+APPEND = """
+WITH head AS (
+    INSERT INTO transcript.heads AS h
+        (workspace_id, session_id, thread_id, seq, digest, epoch_max, is_deleted, seal)
+    SELECT $1, $2, $3, $7::bigint, $8::bytea, $4::bigint, FALSE, $9::bytea
+    WHERE $5::bigint = 0 OR EXISTS (
+        SELECT FROM transcript.heads WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+    )
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
+    SET seq = excluded.seq, digest = excluded.digest, epoch_max = excluded.epoch_max,
+        seal = excluded.seal
+    WHERE h.seq = $5 AND h.digest = $6::bytea AND h.epoch_max <= $4 AND NOT h.is_deleted
+      AND NOT EXISTS (
+        SELECT FROM transcript.entries e
+        WHERE e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3 AND e.entry_id = $10
+      )
+    RETURNING 1
+), entry AS (
+    INSERT INTO transcript.entries
+        (workspace_id, session_id, thread_id, seq, entry_id, kind, turn_id, round,
+         attempt_epoch, attempt_number, epoch, content, commitment, digest)
+    SELECT $1, $2, $3, $7, $10::text, $11::smallint, $12::text, $13::integer,
+        $14::bigint, $15::integer, $4, $16::bytea, $17::bytea, $8
+    FROM head
+), names AS (
+    INSERT INTO transcript.id_map
+        (workspace_id, session_id, thread_id, seq, block_index, operation_id, event_id,
+         provider_tool_use_id)
+    SELECT $1, $2, $3, $7, n.block_index, n.operation_id, n.event_id, n.provider_tool_use_id
+    FROM head, unnest($18::integer[], $19::text[], $20::text[], $21::bytea[])
+        AS n(block_index, operation_id, event_id, provider_tool_use_id)
+)
+SELECT 1 FROM head
+"""
+
+CREATE_HEAD = """
+INSERT INTO transcript.heads
+    (workspace_id, session_id, thread_id, seq, digest, epoch_max, is_deleted, seal)
+VALUES ($1, $2, $3, 0, ''::bytea, 0, FALSE, $4)
+ON CONFLICT DO NOTHING
+"""
+
+LOCK_HEAD = """
+SELECT seq, digest, epoch_max, is_deleted, seal FROM transcript.heads
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+FOR UPDATE
+"""
+
+SET_EPOCH = """
+UPDATE transcript.heads SET epoch_max = $4, is_deleted = $5, seal = $6
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+"""
+
+ENTRY_BY_ID = """
+SELECT e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
+    e.content, e.commitment, e.digest, p.digest AS previous
+FROM transcript.entries e
+LEFT JOIN transcript.entries p
+    ON p.workspace_id = $1 AND p.session_id = $2 AND p.thread_id = $3 AND p.seq = e.seq - 1
+WHERE e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3 AND e.entry_id = $4
+"""
+
+ENTRIES_OF_TURN = """
+SELECT e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
+    e.content, e.commitment, e.digest, p.digest AS previous
+FROM transcript.entries e
+LEFT JOIN transcript.entries p
+    ON p.workspace_id = $1 AND p.session_id = $2 AND p.thread_id = $3 AND p.seq = e.seq - 1
+WHERE e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3 AND e.turn_id = $4
+ORDER BY e.seq
+"""
+
+# Head and entries in one statement, hence of one moment.
+LIST = """
+SELECT h.seq AS head_seq, h.digest AS head_digest, h.epoch_max, h.is_deleted, h.seal,
+    e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
+    e.content, e.commitment, e.digest, p.digest AS previous
+FROM transcript.heads h
+LEFT JOIN transcript.entries e
+    ON e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3
+    AND e.seq > $4::bigint AND ($5::bigint = 0 OR e.seq <= $5)
+LEFT JOIN transcript.entries p
+    ON p.workspace_id = $1 AND p.session_id = $2 AND p.thread_id = $3 AND p.seq = e.seq - 1
+WHERE h.workspace_id = $1 AND h.session_id = $2 AND h.thread_id = $3
+ORDER BY e.seq
+"""
+
+HEAD = """
+SELECT seq, digest, epoch_max, is_deleted, seal FROM transcript.heads
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+"""
+
+# A page ends at a number of entries; the caller bounds its bytes by that number.
+PAGE = """
+SELECT seq, entry_id, kind, turn_id, round, attempt_epoch, attempt_number, epoch,
+    content, commitment, digest
+FROM transcript.entries
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND seq > $4
+ORDER BY seq
+LIMIT $5
+"""
+
+PAGE_OF_NAMES = """
+SELECT seq, block_index, operation_id, event_id, provider_tool_use_id
+FROM transcript.id_map
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND seq > $4 AND seq <= $5
+ORDER BY seq, block_index
+"""
+
+NAME_BY_OPERATION = """
+SELECT n.seq, n.block_index, n.operation_id, n.event_id, n.provider_tool_use_id, e.entry_id
+FROM transcript.id_map n
+JOIN transcript.entries e USING (workspace_id, session_id, thread_id, seq)
+WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3 AND n.operation_id = $4
+ORDER BY n.seq DESC, n.block_index DESC
+LIMIT 1
+"""
+
+NAME_BY_EVENT = """
+SELECT n.seq, n.block_index, n.operation_id, n.event_id, n.provider_tool_use_id, e.entry_id
+FROM transcript.id_map n
+JOIN transcript.entries e USING (workspace_id, session_id, thread_id, seq)
+WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3 AND n.event_id = $4
+ORDER BY n.seq DESC, n.block_index DESC
+LIMIT 1
+"""
+
+# Newest first, strictly before ($4, $5).
+NAMES_BEFORE = """
+SELECT n.seq, n.block_index, n.operation_id, n.event_id, n.provider_tool_use_id, e.entry_id
+FROM transcript.id_map n
+JOIN transcript.entries e USING (workspace_id, session_id, thread_id, seq)
+WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3
+  AND (n.seq, n.block_index) < ($4::bigint, $5::integer)
+ORDER BY n.seq DESC, n.block_index DESC
+LIMIT $6
+"""
+
+NOTE_ACCESS = """
+INSERT INTO transcript.access
+    (workspace_id, session_id, thread_id, access_id, action, request_id, seq, digest)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
+
+ERASE_ENTRIES = """
+UPDATE transcript.entries SET content = NULL
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND content IS NOT NULL
+"""
+
+ERASE_NAMES = """
+UPDATE transcript.id_map SET provider_tool_use_id = NULL
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+  AND provider_tool_use_id IS NOT NULL
+"""
+
+
+def entry_of(row: Record) -> StoredEntry:
+    """The entry in a row."""
+    return StoredEntry(
+        seq=row["seq"],
+        entry_id=row["entry_id"],
+        kind=row["kind"],
+        turn_id=row["turn_id"],
+        round=row["round"],
+        attempt_epoch=row["attempt_epoch"],
+        attempt_number=row["attempt_number"],
+        epoch=row["epoch"],
+        content=row["content"],
+        commitment=row["commitment"],
+        digest=row["digest"],
+    )
+
+
+def head_of(row: Record | None) -> StoredHead:
+    """The head in a row of `heads`; the empty head without one."""
+    if row is None:
+        return EMPTY_HEAD
+    return StoredHead(row["seq"], row["digest"], row["epoch_max"], row["is_deleted"])
+
+
+def listed_head_of(row: Record) -> StoredHead:
+    """The head in a row of LIST."""
+    return StoredHead(row["head_seq"], row["head_digest"], row["epoch_max"], row["is_deleted"])
+
+
+def append_arguments(
+    key: ThreadKey,
+    entry: StoredEntry,
+    expected_digest: bytes,
+    seal: bytes,
+    names: Sequence[tuple[int, str, str, bytes]],
+) -> list[object]:
+    """The arguments of APPEND; `names` are rows of the id map without their seq."""
+    return [
+        *key,
+        entry.epoch,
+        entry.seq - 1,
+        expected_digest,
+        entry.seq,
+        entry.digest,
+        seal,
+        entry.entry_id,
+        entry.kind,
+        entry.turn_id,
+        entry.round,
+        entry.attempt_epoch,
+        entry.attempt_number,
+        entry.content,
+        entry.commitment,
+        [name[0] for name in names],
+        [name[1] for name in names],
+        [name[2] for name in names],
+        [name[3] for name in names],
+    ]
+
+
+async def lock_head(connection: Connection, key: ThreadKey) -> Record | None:
+    """The thread's head row, locked until the transaction ends."""
+    return await connection.fetchrow(LOCK_HEAD, *key)
+
+
+async def create_head(connection: Connection, key: ThreadKey, seal: bytes) -> None:
+    """Make sure that the thread has a head row; `seal` is that of the empty head."""
+    await connection.execute(CREATE_HEAD, *key, seal)
+
+
+async def set_epoch(
+    connection: Connection, key: ThreadKey, epoch_max: int, is_deleted: bool, seal: bytes
+) -> None:
+    """Raise the epoch of a locked head, or make it a tombstone."""
+    await connection.execute(SET_EPOCH, *key, epoch_max, is_deleted, seal)
+
+
+async def list_entries(
+    db: Database, key: ThreadKey, seq_after: int, seq_through: int
+) -> list[Record]:
+    """Rows of LIST; none for a thread that nothing was ever written to."""
+    return await db.fetch(LIST, *key, seq_after, seq_through)
+
+
+async def erase(connection: Connection, key: ThreadKey) -> None:
+    """Erase bodies, salts and provider ids of a thread."""
+    await connection.execute(ERASE_ENTRIES, *key)
+    await connection.execute(ERASE_NAMES, *key)
