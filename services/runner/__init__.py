@@ -1,0 +1,2 @@
+"""The runner: drives turns by calling the authorities. It owns nothing and keeps no fact only in
+memory."""

@@ -1,0 +1,133 @@
+"""Ends a turn that does not end by itself: interrupted, failed, or settled after the fact.
+
+Order: journal, then transcript, then ledger. A call is reported as not run only when the journal
+says that it never started; answers that clients gave before are kept.
+"""
+
+from collections.abc import Sequence
+
+from counterfoil.journal.v1 import journal_pb2
+from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.transcript.v1 import transcript_pb2
+from counterfoil.types.v1 import runtime_pb2
+
+from services.runner import messages, names
+from services.runner.authorities import Authorities, GiveUp, answered
+from services.runner.execution import Executor
+from services.runner.history import Writer
+from services.runner.publisher import NO_COMMIT, Publisher
+from services.runner.turn import RESULTS, Turn
+
+WITHHELD = transcript_pb2.TRANSCRIPT_ENTRY_KIND_WITHHELD
+
+
+class Closer:
+    """Closes one turn."""
+
+    def __init__(
+        self,
+        authorities: Authorities,
+        turn: Turn,
+        executor: Executor,
+        publisher: Publisher,
+        writer: Writer,
+    ) -> None:
+        self._to = authorities
+        self._turn = turn
+        self._executor = executor
+        self._publisher = publisher
+        self._writer = writer
+
+    async def interrupt(self) -> None:
+        """Closes what is open and commits the turn as interrupted."""
+        await self._close_open_round(await self._open_calls())
+        await self._commit(turn_pb2.COMMIT_KIND_INTERRUPTED)
+
+    async def settle(self) -> None:
+        """Writes the closing entry of a turn that is publicly over; publishes nothing."""
+        round_ = self._turn.claim.round
+        calls = self._turn.claim.calls
+        if calls and (round_, RESULTS) not in self._turn.entries:
+            operations = await self._close_calls(calls)
+            await self._writer.append_results(round_, calls, operations, ())
+        await self._commit(turn_pb2.COMMIT_KIND_SETTLED)
+
+    async def fail(self, error: events_pb2.Event) -> None:
+        """Ends the turn with an error; the session stays usable and queued input stays."""
+        answer = await self._commit(turn_pb2.COMMIT_KIND_DONE, error)
+        if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
+            await self.interrupt()
+
+    async def withhold(self, rounds: int, error: events_pb2.Event) -> None:
+        """Takes the turn out of the history, because no request could hold it, and fails it."""
+        ids = [names.input_entry(self._turn.id)]
+        for round_ in range(rounds):
+            ids += [names.answer_entry(self._turn.id, round_)]
+            ids += [names.results_entry(self._turn.id, round_)]
+        content = transcript_pb2.EntryContent(skipped_entry_ids=ids)
+        await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
+        await self.fail(error)
+
+    async def _open_calls(self) -> Sequence[turn_pb2.RoundCall]:
+        """Calls of the newest round while their results are not in the transcript, as the ledger
+        knows them now: answers that came before the interrupt are among them."""
+        newest = self._turn.newest_answer()
+        if newest is None:
+            closed = (self._turn.claim.round, RESULTS) in self._turn.entries
+            return [] if closed else self._turn.claim.calls
+        response = await self._publisher.publish(self._publisher.read(newest), NO_COMMIT)
+        if (newest.round, RESULTS) in self._turn.entries:
+            return []
+        return response.calls
+
+    async def _close_open_round(self, calls: Sequence[turn_pb2.RoundCall]) -> None:
+        if not calls:
+            return
+        newest = self._turn.newest_answer()
+        round_ = self._turn.claim.round if newest is None else newest.round
+        operations = await self._close_calls(calls)
+        await self._writer.append_results(round_, calls, operations, ())
+        await self._publisher.publish_results(calls, {op.id: op for op in operations})
+
+    async def _close_calls(
+        self, calls: Sequence[turn_pb2.RoundCall]
+    ) -> list[journal_pb2.Operation]:
+        newest = self._turn.newest_answer()
+        round_ = self._turn.claim.round if newest is None else newest.round
+        attempt = self._turn.next_attempt() if newest is None else newest.attempt
+        scope = self._executor.scope(round_, attempt)
+        answers = [
+            (call.operation_id, messages.answer_outcome(call.answer_body))
+            for call in calls
+            if call.state == turn_pb2.CALL_STATE_ANSWERED
+            and call.owner == runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM
+        ]
+        kept = await self._executor.decide(scope, answers)
+        rest = [call.operation_id for call in calls if call.operation_id not in kept]
+        closed = await self._executor.close(scope, rest)
+        found = {**kept, **{operation.id: operation for operation in closed}}
+        return [found[call.operation_id] for call in calls]
+
+    async def _commit(
+        self, kind: "turn_pb2.CommitKind.ValueType", error: events_pb2.Event | None = None
+    ) -> "turn_pb2.CommitAnswer.ValueType":
+        newest = self._turn.newest_answer()
+        request = turn_pb2.CommitTurnRequest(
+            fence=self._turn.fence,
+            turn_id=self._turn.id,
+            round=self._turn.claim.round if newest is None else newest.round,
+            kind=kind,
+            entries=self._turn.unrecorded,
+            stop_reason=events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
+            if error is not None
+            else events_pb2.STOP_REASON_TYPE_END_TURN,
+            errors=[] if error is None else [error],
+        )
+        response = await answered(self._to.turns.CommitTurn, request)
+        self._turn.recorded()
+        if kind != turn_pb2.COMMIT_KIND_DONE and response.answer not in _FINAL:
+            raise GiveUp(f"the ledger answered {response.answer} to a closing commit")
+        return response.answer
+
+
+_FINAL = (turn_pb2.COMMIT_ANSWER_DONE, turn_pb2.COMMIT_ANSWER_SETTLED)

@@ -1,0 +1,221 @@
+"""The local driver: holds one `ledger.Attach` stream, and advances every turn that comes over it.
+
+A runner that lost its stream, or that was not answered for a lease's time by its own monotonic
+clock, starts nothing new until it is attached again; what it holds goes on, because every write is
+fenced.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from counterfoil.context.v1 import context_pb2
+from counterfoil.journal.v1 import journal_pb2
+from counterfoil.ledger.v1 import turn_pb2
+from counterfoil.transcript.v1 import transcript_pb2
+from counterfoil.types.v1 import reference_pb2
+
+from foundation import ids
+from foundation.errors import Failure
+from services.runner.adapter import MessagesAdapter
+from services.runner.advance import advance
+from services.runner.authorities import Authorities, Corrupt, GiveUp, Stopped, Unanswered, answered
+from services.runner.turn import Turn
+
+HEARTBEAT_SECONDS = 2.0
+_GIVE_BACK_SECONDS = 1.0
+_REATTACH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+_log = structlog.get_logger("counterfoil.runner")
+
+
+@dataclass
+class _Held:
+    """A claim that is being advanced."""
+
+    turn: Turn
+    task: "asyncio.Task[None]"
+
+    @property
+    def claim(self) -> turn_pb2.HeldClaim:
+        return turn_pb2.HeldClaim(thread=self.turn.thread, epoch=self.turn.claim.epoch)
+
+
+class Driver:
+    """One runner."""
+
+    def __init__(
+        self, authorities: Authorities, adapter: MessagesAdapter, *, capacity: int = 64
+    ) -> None:
+        self._to = authorities
+        self._adapter = adapter
+        self._capacity = capacity
+        self._name = ids.new("runner")
+        self._held: dict[str, _Held] = {}
+        self._erasing: dict[str, asyncio.Task[None]] = {}
+        self._outgoing: asyncio.Queue[turn_pb2.AttachRequest] = asyncio.Queue()
+        self._attached = asyncio.Event()
+        self._draining = False
+
+    async def run(self) -> None:
+        """Attaches, and attaches again, until it is cancelled."""
+        failures = 0
+        while True:
+            started = time.monotonic()
+            try:
+                await self._attach()
+            except Failure as failure:
+                _log.warning("runner lost its stream", runner=self._name, why=failure.text)
+            failures = 0 if time.monotonic() - started > 1 else failures + 1
+            await asyncio.sleep(_REATTACH_SECONDS[min(failures, len(_REATTACH_SECONDS) - 1)])
+
+    async def _attach(self) -> None:
+        """One stream, from hello to its end."""
+        self._outgoing = asyncio.Queue()
+        hello = turn_pb2.AttachHello(
+            runner_name=self._name,
+            capacity=self._capacity,
+            held=[held.claim for held in self._held.values()],
+        )
+        self._outgoing.put_nowait(turn_pb2.AttachRequest(hello=hello))
+        stream = self._to.turns.Attach(_drain(self._outgoing))
+        heartbeats = asyncio.create_task(self._heartbeats())
+        try:
+            responses = aiter(stream)
+            ttl_seconds = 10.0
+            while True:
+                # Heartbeats are answered; silence for a lease's time means that the stream is dead.
+                async with asyncio.timeout(ttl_seconds):
+                    response = await anext(responses)
+                if response.WhichOneof("message") == "attached":
+                    ttl_seconds = response.attached.lease_ttl_ms / 1000
+                await self._on(response)
+        except (TimeoutError, StopAsyncIteration):
+            return
+        except asyncio.CancelledError:
+            await self._give_back()
+            raise
+        finally:
+            self._attached.clear()
+            heartbeats.cancel()
+            stream.cancel()
+            await asyncio.gather(heartbeats, return_exceptions=True)
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            beat = turn_pb2.AttachHeartbeat()
+            self._outgoing.put_nowait(turn_pb2.AttachRequest(heartbeat=beat))
+
+    async def _on(self, response: turn_pb2.AttachResponse) -> None:
+        match response.WhichOneof("message"):
+            case "attached":
+                await self._keep_only(response.attached)
+            case "claim":
+                self._take(response.claim)
+            case "interrupt":
+                self._with(response.interrupt.claim, lambda held: held.turn.interrupt.set())
+            case "fenced":
+                self._with(response.fenced, lambda held: held.task.cancel())
+            case "erasure":
+                self._erase(response.erasure.thread)
+            case _:
+                pass
+
+    async def _keep_only(self, attached: turn_pb2.Attached) -> None:
+        """Stops work on claims that did not survive the lost stream."""
+        kept = {(claim.thread.thread_id, claim.epoch) for claim in attached.kept}
+        for held in tuple(self._held.values()):
+            if (held.turn.thread.thread_id, held.turn.claim.epoch) not in kept:
+                held.task.cancel()
+        self._attached.set()
+
+    def _with(self, claim: turn_pb2.HeldClaim, act: Callable[[_Held], object]) -> None:
+        held = self._held.get(claim.thread.thread_id)
+        if held is not None and held.turn.claim.epoch == claim.epoch:
+            act(held)
+
+    def _take(self, claim: turn_pb2.Claim) -> None:
+        thread_id = claim.thread.thread_id
+        older = self._held.get(thread_id)
+        if older is not None:
+            older.task.cancel()
+        turn = Turn.of(claim, self._attached)
+        task = self._spawn(self._advance(turn), f"turn {claim.turn_id}")
+        self._held[thread_id] = _Held(turn, task)
+
+    async def _advance(self, turn: Turn) -> None:
+        try:
+            await advance(self._to, self._adapter, turn)
+        except Stopped:
+            _log.info("claim is gone", turn=turn.id, epoch=turn.claim.epoch)
+        except Unanswered as why:
+            self._release(turn, turn_pb2.RELEASE_REASON_UNAVAILABLE, str(why))
+        except Corrupt as why:
+            _log.error("stored data contradicts itself", turn=turn.id, why=str(why))
+            self._release(turn, turn_pb2.RELEASE_REASON_CORRUPT, str(why))
+        except GiveUp as why:
+            self._release(turn, turn_pb2.RELEASE_REASON_FAILED, str(why))
+        except asyncio.CancelledError:
+            if self._draining:
+                self._release(turn, turn_pb2.RELEASE_REASON_DRAINING, "shutting down")
+            raise
+        except Exception as error:
+            _log.error("turn failed", turn=turn.id, exc_info=error)
+            self._release(turn, turn_pb2.RELEASE_REASON_FAILED, type(error).__name__)
+        finally:
+            held = self._held.get(turn.thread.thread_id)
+            if held is not None and held.turn is turn:
+                del self._held[turn.thread.thread_id]
+
+    def _release(self, turn: Turn, reason: "turn_pb2.ReleaseReason.ValueType", detail: str) -> None:
+        claim = turn_pb2.HeldClaim(thread=turn.thread, epoch=turn.claim.epoch)
+        release = turn_pb2.AttachRelease(claim=claim, reason=reason, detail=detail[:1024])
+        self._outgoing.put_nowait(turn_pb2.AttachRequest(release=release))
+
+    def _erase(self, thread: reference_pb2.ThreadRef) -> None:
+        if thread.thread_id not in self._erasing:
+            task = self._spawn(self._erase_everywhere(thread), f"erase {thread.thread_id}")
+            self._erasing[thread.thread_id] = task
+
+    async def _erase_everywhere(self, thread: reference_pb2.ThreadRef) -> None:
+        """The deletion saga: idempotent steps, offered by the ledger until they are done."""
+        try:
+            await answered(
+                self._to.transcript.Tombstone, transcript_pb2.TombstoneRequest(thread=thread)
+            )
+            await answered(self._to.journal.Tombstone, journal_pb2.TombstoneRequest(thread=thread))
+            await answered(self._to.context.Tombstone, context_pb2.TombstoneRequest(thread=thread))
+            await answered(
+                self._to.turns.FinishDeletion, turn_pb2.FinishDeletionRequest(thread=thread)
+            )
+        except (GiveUp, Failure) as why:
+            _log.warning("erasure will be offered again", thread=thread.thread_id, why=str(why))
+        finally:
+            del self._erasing[thread.thread_id]
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        return asyncio.create_task(work, name=name)
+
+    async def _give_back(self) -> None:
+        """Gives every lease back, so that another runner takes over at once."""
+        self._draining = True
+        tasks = [held.task for held in self._held.values()] + list(self._erasing.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GIVE_BACK_SECONDS):
+                await self._outgoing.join()
+
+
+async def _drain(
+    queue: "asyncio.Queue[turn_pb2.AttachRequest]",
+) -> AsyncIterator[turn_pb2.AttachRequest]:
+    while True:
+        yield await queue.get()
+        queue.task_done()

@@ -1,0 +1,41 @@
+"""Public errors of a turn. Pure: each is one `session.error` event with a deterministic id."""
+
+from counterfoil.context.v1 import context_pb2
+from counterfoil.ledger.v1 import events_pb2
+
+from services.runner import names
+from services.runner.adapter import ProviderFailure
+from services.runner.turn import Turn
+
+MODEL_REQUEST_FAILED = "model_request_failed_error"
+TOOL_USE_LIMIT = "tool_use_limit_reached_error"
+
+
+def window_exceeded(turn: Turn, refusal: context_pb2.Refusal) -> events_pb2.Event:
+    """The history with this input does not fit the model's window."""
+    text = (
+        f"The request needs about {refusal.input_tokens_estimate} input tokens, and the model's "
+        f"window of {refusal.window_tokens} leaves {refusal.input_tokens_limit}. This turn was "
+        "taken out of the history; send a shorter message."
+    )
+    return _error(turn, "window", MODEL_REQUEST_FAILED, text)
+
+
+def provider_failed(turn: Turn, failure: ProviderFailure) -> events_pb2.Event:
+    """The provider brought no answer."""
+    return _error(turn, failure.kind, failure.public_type, str(failure))
+
+
+def too_many_rounds(turn: Turn, rounds_max: int) -> events_pb2.Event:
+    """The model called tools without end."""
+    text = f"The turn used {rounds_max} rounds of tool calls; send a message to go on."
+    return _error(turn, "rounds", TOOL_USE_LIMIT, text)
+
+
+def _error(turn: Turn, what: str, type_: str, text: str) -> events_pb2.Event:
+    status = events_pb2.RetryStatus(type=events_pb2.RETRY_STATUS_TYPE_EXHAUSTED)
+    detail = events_pb2.ErrorDetail(type=type_, message=text, retry_status=status)
+    return events_pb2.Event(
+        id=names.error_event(turn.id, turn.claim.epoch, what),
+        session_error=events_pb2.SessionError(error=detail),
+    )

@@ -1,0 +1,86 @@
+"""Writes a turn's input and results into the transcript: rows 3 and 14."""
+
+from collections.abc import Sequence
+
+from counterfoil.journal.v1 import journal_pb2
+from counterfoil.ledger.v1 import turn_pb2
+from counterfoil.transcript.v1 import transcript_pb2
+from counterfoil.types.v1 import reference_pb2
+
+from services.runner import messages, names
+from services.runner.authorities import Authorities, answered
+from services.runner.turn import INPUT, RESULTS, Turn
+
+
+class Writer:
+    """Appends for one turn; every append names the head that it extends."""
+
+    def __init__(self, authorities: Authorities, turn: Turn) -> None:
+        self._to = authorities
+        self._turn = turn
+
+    async def append_input(self) -> None:
+        """Row 3, unless the input is stored already."""
+        claim = self._turn.claim
+        if claim.round >= 0 or (0, INPUT) in self._turn.entries:
+            return
+        event_ids = [id_ for id_ in (claim.input.event_id, claim.input.system_event_id) if id_]
+        content = transcript_pb2.EntryContent(
+            blocks=messages.input_blocks(claim.input),
+            log_point=self._log_point(),
+            event_ids=event_ids,
+        )
+        await self.append(names.input_entry(self._turn.id), INPUT, 0, content)
+
+    async def append_results(
+        self,
+        round_number: int,
+        calls: Sequence[turn_pb2.RoundCall],
+        operations: Sequence[journal_pb2.Operation],
+        system_bodies: Sequence[bytes],
+    ) -> None:
+        """Row 14: references to the outcomes, in use order."""
+        by_id = {operation.id: operation for operation in operations}
+        results = [
+            transcript_pb2.ResultReference(
+                operation_id=call.operation_id,
+                block_index=call.block_index,
+                projection_digest=by_id[call.operation_id].projection.digest,
+            )
+            for call in calls
+        ]
+        content = transcript_pb2.EntryContent(
+            results=results,
+            trailing_blocks=[messages.system_block(body) for body in system_bodies],
+            log_point=self._log_point(),
+        )
+        entry_id = names.results_entry(self._turn.id, round_number)
+        await self.append(entry_id, RESULTS, round_number, content)
+
+    async def append(
+        self,
+        entry_id: str,
+        kind: "transcript_pb2.TranscriptEntryKind.ValueType",
+        round_number: int,
+        content: transcript_pb2.EntryContent,
+        *,
+        attempt: reference_pb2.Attempt | None = None,
+    ) -> transcript_pb2.Entry:
+        """Appends, or adopts what is stored under the id. Raises Conflict when the head moved."""
+        request = transcript_pb2.AppendEntryRequest(
+            fence=self._turn.fence,
+            expected_head=self._turn.head,
+            entry_id=entry_id,
+            kind=kind,
+            turn_id=self._turn.id,
+            round=round_number,
+            attempt=attempt,
+            content=content,
+        )
+        stored = await answered(self._to.transcript.AppendEntry, request)
+        self._turn.adopt(stored.entry, stored.head)
+        return stored.entry
+
+    def _log_point(self) -> transcript_pb2.LogPoint:
+        point = self._turn.claim.log_point
+        return transcript_pb2.LogPoint(position=point.position, digest=point.digest)

@@ -1,0 +1,71 @@
+"""Ids of everything that a retry could create again.
+
+Entries of a turn are named by turn, round and role, without the attempt: the first append decides
+a round's answer. What depends on an answer (spans, provider calls, events, operations of its
+calls) contains the attempt.
+"""
+
+from counterfoil.types.v1 import reference_pb2
+
+from foundation import ids
+
+Attempt = reference_pb2.Attempt
+
+
+def input_entry(turn_id: str) -> str:
+    """Transcript entry of a turn's input."""
+    return ids.derived("entry", "input", turn_id)
+
+
+def answer_entry(turn_id: str, round_: int) -> str:
+    """Transcript entry of a round's answer."""
+    return ids.derived("entry", "answer", turn_id, round_)
+
+
+def results_entry(turn_id: str, round_: int) -> str:
+    """Transcript entry of a round's results."""
+    return ids.derived("entry", "results", turn_id, round_)
+
+
+def withheld_entry(turn_id: str) -> str:
+    """Transcript entry that takes a turn out of the history, because no request could hold it."""
+    return ids.derived("entry", "withheld", turn_id)
+
+
+def abandoned_entry(turn_id: str, epoch: int) -> str:
+    """Transcript entry that skips what lies beyond the committed head after a restored backup."""
+    return ids.derived("entry", "abandoned", turn_id, epoch)
+
+
+def model_operation(turn_id: str, round_: int, attempt: Attempt) -> str:
+    """Operation of a provider call."""
+    return ids.derived("operation", "model", turn_id, round_, attempt.epoch, attempt.number)
+
+
+def tool_operation(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:
+    """Operation of a tool call of the answer that `attempt` brought."""
+    return ids.derived(
+        "operation", "tool", turn_id, round_, attempt.epoch, attempt.number, block_index
+    )
+
+
+def span_event(turn_id: str, round_: int, attempt: Attempt) -> str:
+    """Public event of a model request's start."""
+    return ids.derived("event", "span", turn_id, round_, attempt.epoch, attempt.number)
+
+
+def block_event(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:
+    """Public event of a block (a use, a run of text beginning there, thinking)."""
+    return ids.derived(
+        "event", "block", turn_id, round_, attempt.epoch, attempt.number, block_index
+    )
+
+
+def result_event(operation_id: str) -> str:
+    """Public event of a call's result."""
+    return ids.derived("event", "result", operation_id)
+
+
+def error_event(turn_id: str, round_: int, what: str) -> str:
+    """Public event of a turn's error."""
+    return ids.derived("event", "error", turn_id, round_, what)

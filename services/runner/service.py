@@ -1,0 +1,35 @@
+"""Starts a runner in a process: stubs of the authorities, the provider adapter, the driver."""
+
+from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.journal.v1 import journal_pb2_grpc
+from counterfoil.ledger.v1 import turn_pb2_grpc
+from counterfoil.tools.v1 import tools_pb2_grpc
+from counterfoil.transcript.v1 import transcript_pb2_grpc
+
+from foundation.bootstrap import Kernel
+from services.runner.adapter import MessagesAdapter
+from services.runner.authorities import Authorities
+from services.runner.driver import Driver
+
+
+async def start(kernel: Kernel) -> None:
+    """Attaches a runner to the ledger for as long as the kernel runs."""
+    settings = kernel.settings
+    adapter = await MessagesAdapter.create(
+        base_url=settings.model_base_url,
+        api_key=settings.model_api_key.get_secret_value(),
+        auth=settings.model_auth,
+    )
+    driver = Driver(connect(kernel), adapter, capacity=settings.runner_capacity)
+    kernel.spawn(driver.run(), "runner")
+
+
+def connect(kernel: Kernel) -> Authorities:
+    """Stubs of everything that a turn needs, wherever it is served."""
+    return Authorities(
+        turns=turn_pb2_grpc.TurnServiceStub(kernel.channel("ledger")),
+        transcript=transcript_pb2_grpc.TranscriptServiceStub(kernel.channel("transcript")),
+        journal=journal_pb2_grpc.JournalServiceStub(kernel.channel("journal")),
+        context=context_pb2_grpc.ContextServiceStub(kernel.channel("context")),
+        tools=tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
+    )

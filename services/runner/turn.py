@@ -1,0 +1,104 @@
+"""A claimed turn as its owner knows it: the claim, the transcript's head, what is not recorded
+yet."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from counterfoil.ledger.v1 import turn_pb2
+from counterfoil.transcript.v1 import transcript_pb2
+from counterfoil.types.v1 import reference_pb2
+
+Kind = transcript_pb2.TranscriptEntryKind
+
+INPUT = transcript_pb2.TRANSCRIPT_ENTRY_KIND_INPUT
+ANSWER = transcript_pb2.TRANSCRIPT_ENTRY_KIND_ANSWER
+RESULTS = transcript_pb2.TRANSCRIPT_ENTRY_KIND_RESULTS
+
+_RECORDED_KINDS = {
+    INPUT: turn_pb2.ENTRY_KIND_INPUT,
+    ANSWER: turn_pb2.ENTRY_KIND_ANSWER,
+    RESULTS: turn_pb2.ENTRY_KIND_RESULTS,
+}
+
+
+@dataclass
+class Turn:
+    """State of one claim. Everything here is derived from the authorities and may be lost."""
+
+    claim: turn_pb2.Claim
+    head: reference_pb2.Head
+    entries: dict[tuple[int, "Kind.ValueType"], transcript_pb2.Entry] = field(default_factory=dict)
+    unrecorded: list[turn_pb2.EntryRecord] = field(default_factory=list)
+    attempts: int = 0
+    interrupt: asyncio.Event = field(default_factory=asyncio.Event)
+    attached: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the owner may start something new: awaited before every first byte."""
+
+    @classmethod
+    def of(cls, claim: turn_pb2.Claim, attached: asyncio.Event) -> "Turn":
+        """The state at the start of a claim."""
+        turn = cls(claim=claim, head=copied(claim.transcript_head), attached=attached)
+        if claim.interrupted:
+            turn.interrupt.set()
+        return turn
+
+    @property
+    def id(self) -> str:
+        """Turn id."""
+        return self.claim.turn_id
+
+    @property
+    def thread(self) -> reference_pb2.ThreadRef:
+        """Thread of the turn."""
+        return self.claim.thread
+
+    @property
+    def fence(self) -> reference_pb2.Fence:
+        """The claim that every write carries."""
+        return reference_pb2.Fence(thread=self.claim.thread, epoch=self.claim.epoch)
+
+    def next_attempt(self) -> reference_pb2.Attempt:
+        """A new attempt of this owner."""
+        self.attempts += 1
+        return reference_pb2.Attempt(epoch=self.claim.epoch, number=self.attempts)
+
+    def adopt(self, entry: transcript_pb2.Entry, head: reference_pb2.Head) -> None:
+        """Takes a stored entry in; the ledger has not recorded it unless it is behind its head."""
+        self.entries[(entry.round, entry.kind)] = entry
+        self.head = head
+        self.note_unrecorded(entry)
+
+    def note_unrecorded(self, entry: transcript_pb2.Entry) -> None:
+        """Remembers an entry for the next ledger write that records entries."""
+        last = self.unrecorded[-1].seq if self.unrecorded else self.claim.transcript_head.seq
+        if entry.seq > last:
+            self.unrecorded.append(record_of(entry))
+
+    def recorded(self) -> None:
+        """The ledger answered a write that recorded everything so far."""
+        if self.unrecorded:
+            last = self.unrecorded[-1]
+            self.claim.transcript_head.seq = last.seq
+            self.claim.transcript_head.digest = last.digest
+            self.unrecorded.clear()
+
+    def newest_answer(self) -> transcript_pb2.Entry | None:
+        """The answer of the newest round that this owner knows the entry of."""
+        rounds = [round_ for round_, kind in self.entries if kind == ANSWER]
+        return self.entries[(max(rounds), ANSWER)] if rounds else None
+
+
+def copied(head: reference_pb2.Head) -> reference_pb2.Head:
+    """A head of its own: the claim's recorded head and the transcript's move apart."""
+    return reference_pb2.Head(seq=head.seq, digest=head.digest)
+
+
+def record_of(entry: transcript_pb2.Entry) -> turn_pb2.EntryRecord:
+    """How the ledger records a transcript entry."""
+    return turn_pb2.EntryRecord(
+        entry_id=entry.id,
+        seq=entry.seq,
+        digest=entry.digest,
+        kind=_RECORDED_KINDS.get(entry.kind, turn_pb2.ENTRY_KIND_HOST),
+        operation_ids=[result.operation_id for result in entry.content.results],
+    )
