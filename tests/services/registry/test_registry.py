@@ -143,15 +143,15 @@ async def test_resolving_names_what_is_missing(registry: Registry) -> None:
     agent, environment = await create_agent(registry), await create_environment(registry)
     theirs = await create_agent(registry, KEY_OF_OTHERS)
     absent = ids.new("environment")
-    for arguments, path in (
-        ((ids.new("agent"), environment.id), "agent"),
-        ((theirs.id, environment.id), "agent"),
-        ((agent.id, environment.id, 2), "agent"),
-        ((agent.id, absent), "environment_id"),
-        (("nonsense", environment.id), "agent"),
+    for agent_id, environment_id, version, path in (
+        (ids.new("agent"), environment.id, 0, "agent"),
+        (theirs.id, environment.id, 0, "agent"),
+        (agent.id, environment.id, 2, "agent"),
+        (agent.id, absent, 0, "environment_id"),
+        ("nonsense", environment.id, 0, "agent"),
     ):
         with pytest.raises(Failure) as failure:
-            await resolve(registry, *arguments)
+            await resolve(registry, agent_id, environment_id, version)
         assert failure.value.reason == reasons.ERROR_REASON_NOT_FOUND
         assert failure.value.path == path
 

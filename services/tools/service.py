@@ -1,0 +1,56 @@
+"""gRPC in and out of the tools service."""
+
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.journal.v1 import journal_pb2_grpc
+from counterfoil.tools.v1 import tools_pb2, tools_pb2_grpc
+from counterfoil.types.v1.capability_pb2 import CapabilityProfile
+
+from services.tools.execution import Executor
+from services.tools.platform import PlatformTools, load_module, platform_tools
+from services.tools.profiles import choose
+from services.tools.resolution import resolve
+
+if TYPE_CHECKING:
+    from foundation.bootstrap import Kernel
+
+
+async def start(kernel: "Kernel") -> None:
+    """Choose the profile, load the platform tools, and serve. The service owns no table yet."""
+    settings = kernel.settings
+    profile = choose(settings.model_profile, settings.model_base_url)
+    if settings.tools_module:
+        load_module(platform_tools, settings.tools_module)
+    journal = journal_pb2_grpc.JournalServiceStub(kernel.channel("journal"))
+    servicer = ToolServicer(platform_tools, profile, journal)
+    kernel.register(tools_pb2_grpc.add_ToolServiceServicer_to_server, servicer)
+
+
+class ToolServicer(tools_pb2_grpc.ToolServiceServicer):
+    """Internal: resolution and execution."""
+
+    def __init__(
+        self,
+        tools: PlatformTools,
+        profile: CapabilityProfile,
+        journal: journal_pb2_grpc.JournalServiceStub,
+    ) -> None:
+        self._tools = tools
+        self._profile = profile
+        self._executor = Executor(tools, journal)
+
+    async def ResolveRuntime(
+        self, request: tools_pb2.ResolveRuntimeRequest, context: Any
+    ) -> tools_pb2.ResolveRuntimeResponse:
+        runtime = resolve(request.agent, self._tools.all(), self._profile)
+        return tools_pb2.ResolveRuntimeResponse(runtime=runtime)
+
+    async def Execute(
+        self, request: tools_pb2.ExecuteRequest, context: Any
+    ) -> tools_pb2.ExecuteResponse:
+        await self._executor.execute(request)
+        return tools_pb2.ExecuteResponse()
+
+    async def stop(self) -> None:
+        """Cut off what runs, at the end of the process."""
+        await self._executor.stop()

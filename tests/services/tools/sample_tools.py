@@ -1,0 +1,15 @@
+"""A module as COUNTERFOIL_TOOLS_MODULE names one."""
+
+from counterfoil.journal.v1.journal_pb2 import Outcome
+
+from services.tools.platform import PlatformTool, PlatformTools, text_outcome
+
+
+async def run(input: bytes, operation_id: str) -> Outcome:
+    """Answer with the input."""
+    return text_outcome(input.decode())
+
+
+def register(registry: PlatformTools) -> None:
+    """Offer one tool."""
+    registry.register(PlatformTool("sample", "Echoes.", b'{"type":"object"}', run))
