@@ -1,0 +1,141 @@
+"""Serves the application over HTTP.
+
+uvicorn with httptools: it runs inside our event loop, next to the services of an embedded process,
+and writes response headers at once, which event streams need.
+"""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+
+import uvicorn
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from foundation import ids
+from foundation.errors import Failure
+from gateway.answers import failure_answer
+from gateway.app import Gateway
+
+_STOP_SECONDS = 2
+_KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep idle connections, so that none is closed under a request."""
+
+_UNREAD_MS_MAX = 30_000
+"""A peer that takes nothing for this long is disconnected by the kernel."""
+
+_BACKLOG = 2048
+_HEADER_BYTES_MAX = 64 * 1024
+
+
+class AddressError(OSError):
+    """The address cannot be listened on; the text says which, and which setting chooses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server."""
+
+    port: int
+    _app: Gateway
+    _server: uvicorn.Server
+    _socket: socket.socket
+    _running: "asyncio.Task[None]"
+
+    async def stop(self) -> None:
+        """Ends open streams, lets other requests finish for at most 2 s, then closes."""
+        self._app.end_streams()
+        self._server.should_exit = True
+        await self._running
+        await self._server.shutdown(sockets=[self._socket])
+        left = list(self._server.server_state.connections)
+        for connection in left:
+            connection.transport.abort()
+        await asyncio.gather(*self._server.server_state.tasks, return_exceptions=True)
+
+
+async def serve(app: Gateway, host: str, port: int) -> Server:
+    """Serves `app` inside the running event loop; port 0 takes any free one.
+
+    Signals stay with the caller. Raises AddressError when the address is taken or is not ours.
+    """
+    listening = await _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    config.load()
+    server = uvicorn.Server(config)
+    # The parts of `uvicorn.Server.serve` without its signal handlers, and ready on return.
+    server.lifespan = config.lifespan_class(config)
+    await server.startup(sockets=[listening])
+    running = asyncio.create_task(server.main_loop(), name="gateway")
+    return Server(listening.getsockname()[1], app, server, listening, running)
+
+
+async def _listen(host: str, port: int) -> socket.socket:
+    where = f"{host}:{port}"
+    hint = "set COUNTERFOIL_PORT (COUNTERFOIL_HOST for the address) to another one"
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = found[0]
+        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise AddressError(error.errno, f"REST cannot listen on {where}: {why}; {hint}") from error
+    listening.setblocking(False)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
+    return listening
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP with bounded headers, and with our error body for what is not HTTP."""
+
+    _header_bytes = 0
+
+    def on_message_begin(self) -> None:
+        self._header_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(name, value)
+        super().on_header(name, value)
+
+    def _count(self, *parts: bytes) -> None:
+        self._header_bytes += sum(map(len, parts))
+        if self._header_bytes > _HEADER_BYTES_MAX:
+            raise ValueError("headers are too large")
+
+    def send_400_response(self, msg: str) -> None:
+        cycle = getattr(self, "cycle", None)  # none before the first request
+        if cycle and cycle.response_started and not cycle.response_complete:
+            self.transport.close()
+            return
+        request_id = ids.new("request")
+        text = "the request is no valid HTTP/1.1, or its headers exceed 64 KiB"
+        answer = failure_answer(Failure(reasons.ERROR_REASON_INVALID_FIELD, text), request_id)
+        headers = [
+            *self.server_state.default_headers,
+            *answer.headers,
+            (b"content-length", str(len(answer.body)).encode()),
+            (b"request-id", request_id.encode()),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n%b" % (lines, answer.body))
+        self.transport.close()
