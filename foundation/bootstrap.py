@@ -6,7 +6,7 @@ no difference.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import grpc
@@ -19,7 +19,7 @@ from foundation.errors import Failure
 from foundation.rpc.admission import Admission
 from foundation.rpc.host import Host
 from foundation.rpc.remote import RemoteChannel
-from foundation.settings import Settings
+from foundation.settings import SERVICES, Settings
 from foundation.storage import ConfigurationError, Database, SealRing
 
 _log = structlog.get_logger("counterfoil.kernel")
@@ -28,16 +28,32 @@ _log = structlog.get_logger("counterfoil.kernel")
 class Kernel:
     """One process. Services take from it what they need at start, and nothing afterwards."""
 
-    def __init__(self, settings: Settings, ring: SealRing, service_key: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        ring: SealRing | None,
+        service_key: str,
+        *,
+        local: Sequence[str] = SERVICES,
+    ) -> None:
+        """`local` names the services of this process; the others are remote."""
         self.settings = settings
-        self.ring = ring
         self.service_key = service_key
+        self._ring = ring
+        self._local = frozenset(local)
         authenticator = CachedAuthenticator(self._authenticate)
         self.host = Host(Admission(service_key, authenticator))
         self._databases: dict[str, Database] = {}
-        self._remotes: dict[str, RemoteChannel] = {}
+        self._remotes: dict[tuple[str, str], RemoteChannel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def ring(self) -> SealRing:
+        """Keys of stored data; raises ConfigurationError in a process that stores nothing."""
+        if self._ring is None:
+            raise ConfigurationError("this process has no seal keys")
+        return self._ring
 
     async def database(self, service: str) -> Database:
         """The database of a service, opened once; raises ConfigurationError without a DSN."""
@@ -61,13 +77,23 @@ class Kernel:
         client's own with each call.
         """
         chosen = self.service_key if credential is None else credential
-        address = self.settings.address_of(service)
-        if not address:
+        if service in self._local:
             return self.host.channel(chosen)
-        key = f"{service} {'client' if credential == '' else 'service'}"
+        return self._remote(service, chosen).as_channel()
+
+    def _remote(self, service: str, credential: str) -> RemoteChannel:
+        key = (service, credential)
         if key not in self._remotes:
-            self._remotes[key] = RemoteChannel(address, chosen)
-        return self._remotes[key].as_channel()
+            address = self.settings.address_of(service)
+            if not address:
+                variable = f"COUNTERFOIL_{service.upper()}_ADDRESS"
+                raise ConfigurationError(f"{variable} is not set: this process calls the {service}")
+            self._remotes[key] = RemoteChannel(address, credential)
+        return self._remotes[key]
+
+    async def remote_health(self, service: str) -> str | None:
+        """None when a remote service says that it serves, else what is wrong."""
+        return await self._remote(service, self.service_key).health()
 
     def register(self, add: Callable[[Any, Any], None], servicer: object) -> None:
         """Serves a servicer; `add` is the generated `add_…Servicer_to_server`."""

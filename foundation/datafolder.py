@@ -9,6 +9,9 @@ from typing import Self
 
 from foundation.durable import fsync_folder, write_private_file
 
+SERVICE_KEY_NAME = "service_key"
+"""Name of the file that holds the service credential of a data folder."""
+
 
 class FolderInUse(Exception):
     """Another live process holds the data folder."""
@@ -68,7 +71,7 @@ class DataFolder:
     @property
     def service_key_file(self) -> Path:
         """The credential that services of this folder show each other; see `service_key`."""
-        return self.path / "service_key"
+        return self.path / SERVICE_KEY_NAME
 
     def service_key(self) -> str:
         """The service credential: 43 random URL-safe characters, made at the first call."""

@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     seal_keys_file: Path | None = Field(None, description="Key ring for data at rest.")
     service_key_file: Path | None = Field(None, description="Credential between services.")
     tools_module: str = Field("", description="Module with register(registry): platform tools.")
+    model_record_dir: str = Field("", description="Where the offline model records requests.")
     runner_capacity: int = Field(64, ge=1, le=10_000, description="Turns a runner holds at once.")
 
     registry_address: str = ""

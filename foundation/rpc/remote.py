@@ -6,12 +6,15 @@ from typing import Any, cast
 
 import grpc
 from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from foundation.rpc import outgoing
 from foundation.rpc.status import failure_of
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """Requests of a large context travel whole; REST bodies are limited to half of this."""
+
+_HEALTH_SECONDS = 2.0
 
 _OPTIONS = [
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -37,6 +40,16 @@ class RemoteChannel:
     def as_channel(self) -> grpc.aio.Channel:
         """This channel as the type that stubs ask for; they use no more than it has."""
         return cast(grpc.aio.Channel, self)
+
+    async def health(self) -> str | None:
+        """None when the other side says that it serves, else what is wrong."""
+        stub: Any = health_pb2_grpc.HealthStub(self._channel)
+        try:
+            found = await stub.Check(health_pb2.HealthCheckRequest(), timeout=_HEALTH_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name.lower()
+        serving = health_pb2.HealthCheckResponse.SERVING
+        return None if found.status == serving else "not serving"
 
     async def close(self) -> None:
         """Cancels what runs and closes the connection."""

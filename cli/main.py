@@ -1,0 +1,219 @@
+"""The `counterfoil` command."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from cli import logs
+from foundation.datafolder import FolderInUse
+from foundation.errors import Failure
+from foundation.postgres import PostgresFailed
+from foundation.settings import SERVICES, Settings
+from foundation.storage import ConfigurationError
+
+if TYPE_CHECKING:
+    from cli.processes import Started
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Counterfoil: a durable runtime for long-running AI agents.",
+    pretty_exceptions_enable=False,
+)
+sessions_app = typer.Typer(no_args_is_help=True, help="Look at sessions.")
+turns_app = typer.Typer(no_args_is_help=True, help="Recover turns.")
+app.add_typer(sessions_app, name="sessions")
+app.add_typer(turns_app, name="turns")
+
+_EXPECTED = (FolderInUse, PostgresFailed, ConfigurationError, Failure, OSError, ValueError)
+
+
+def read_settings() -> Settings:
+    """Settings from the environment; ends the process with the field's name when one is wrong."""
+    try:
+        return Settings.model_validate({})
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "_".join(str(part) for part in problem["loc"]).upper()
+            typer.echo(f"COUNTERFOIL_{name}: {problem['msg']}", err=True)
+        raise typer.Exit(2) from error
+
+
+def main_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine; expected errors become one line and exit code 1."""
+    logs.configure()
+    try:
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        return
+    except _EXPECTED as error:
+        typer.echo(f"counterfoil: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+@app.command()
+def run() -> None:
+    """Start everything on this machine: PostgreSQL, all services, REST, gRPC and a model.
+
+    Data stays in COUNTERFOIL_DATA_DIR (./.counterfoil); starting again continues where it was.
+    Without COUNTERFOIL_MODEL_BASE_URL the offline model answers.
+    """
+    main_loop(_run(read_settings()))
+
+
+async def _run(settings: Settings) -> None:
+    from cli.embedded import running
+
+    stop = stop_event()
+    async with running(settings) as embedded:
+        _banner(embedded.rest_url, embedded.grpc_address, embedded.settings, embedded.offline)
+        await until(stop, embedded.kernel.failure())
+
+
+def stop_event() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def until(stop: asyncio.Event, failure: Coroutine[Any, Any, None]) -> None:
+    """Waits for a signal, or raises the error of failed background work."""
+
+    async def signalled() -> None:
+        await stop.wait()
+
+    waiting = {asyncio.create_task(signalled()), asyncio.create_task(failure)}
+    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    for task in done:
+        task.result()
+
+
+def _banner(rest_url: str, grpc_address: str, settings: Settings, offline: bool) -> None:
+    key = settings.api_key.get_secret_value()
+    model = (
+        "offline; for a real one set COUNTERFOIL_MODEL_BASE_URL and COUNTERFOIL_MODEL_API_KEY"
+        if offline
+        else settings.model_base_url
+    )
+    shown = key if key == "cf-local-development" else "the one in COUNTERFOIL_API_KEY"
+    lines = (
+        ("REST", rest_url),
+        ("gRPC", grpc_address),
+        ("API key", shown),
+        ("data", str(settings.data_dir.absolute())),
+        ("model", model),
+    )
+    typer.echo("Counterfoil is ready.")
+    for name, value in lines:
+        typer.echo(f"  {name:<8} {value}")
+    typer.echo("Stop with Ctrl-C.")
+    sys.stdout.flush()
+
+
+@app.command()
+def serve(
+    service: Annotated[str, typer.Argument(help=f"One of {', '.join(SERVICES)}.")],
+) -> None:
+    """Serve one service over gRPC, as one process of a split deployment."""
+    if service not in SERVICES:
+        typer.echo(f"counterfoil: no service {service!r}; one of {', '.join(SERVICES)}", err=True)
+        raise typer.Exit(2)
+    from cli import processes
+
+    main_loop(_hold(service, processes.service(read_settings(), service)))
+
+
+@app.command()
+def runner() -> None:
+    """Run turns: a process that attaches to the ledger and calls the provider."""
+    from cli import processes
+
+    main_loop(_hold("runner", processes.runner(read_settings())))
+
+
+@app.command()
+def gateway() -> None:
+    """Serve REST and SSE in front of the services."""
+    from cli import processes
+
+    main_loop(_hold("gateway", processes.gateway(read_settings())))
+
+
+async def _hold(name: str, process: "AbstractAsyncContextManager[Started]") -> None:
+    """Runs one process until a signal or a failure ends it."""
+    stop = stop_event()
+    async with process as started:
+        typer.echo(f"{name} is ready at {started.address}")
+        sys.stdout.flush()
+        await until(stop, started.kernel.failure())
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the schemas up to date of all services whose database URL is set."""
+    main_loop(_migrate(read_settings()))
+
+
+async def _migrate(settings: Settings) -> None:
+    from cli.composition import STATEFUL
+    from cli.composition import migrate as migrate_all
+
+    if not any(settings.database_url_of(service) for service in STATEFUL):
+        raise ConfigurationError("no COUNTERFOIL_<SERVICE>_DATABASE_URL is set")
+    changed = await migrate_all(settings)
+    typer.echo(f"changed: {', '.join(changed) or 'nothing'}")
+
+
+@app.command()
+def verify(
+    session: Annotated[str, typer.Argument(help="Session id, sesn_…")],
+    head: Annotated[
+        str, typer.Option(help="A log head kept outside, <position>:<hex>; proves the tail.")
+    ] = "",
+    transcript_head: Annotated[
+        str, typer.Option(help="A transcript head kept outside, <seq>:<hex>.")
+    ] = "",
+) -> None:
+    """Recompute both hash chains of a session end to end and compare what they vouch for.
+
+    Prints the heads, to be kept outside, and names the first place where something does not hold.
+    Exit code 1 then.
+    """
+    from cli import operator
+
+    async def work() -> None:
+        kept = operator.Kept(log=head, transcript=transcript_head)
+        if not await operator.verify(read_settings(), session, kept):
+            raise typer.Exit(1)
+
+    main_loop(work())
+
+
+@sessions_app.command("tail")
+def sessions_tail(
+    session: Annotated[str, typer.Argument(help="Session id, sesn_…")],
+    from_start: Annotated[bool, typer.Option(help="Print the history first.")] = True,
+    follow: Annotated[bool, typer.Option(help="Go on with what happens next.")] = True,
+) -> None:
+    """Print a session's events, one JSON object a line. Reads COUNTERFOIL_API_KEY."""
+    from cli import operator
+
+    main_loop(operator.tail(read_settings(), session, from_start=from_start, follow=follow))
+
+
+@turns_app.command("release")
+def turns_release(turn: Annotated[str, typer.Argument(help="Turn id, turn_…")]) -> None:
+    """Give a quarantined turn one more attempt."""
+    from cli import operator
+
+    main_loop(operator.release(read_settings(), turn))

@@ -1,0 +1,133 @@
+"""Commands that talk to running services: verify, sessions tail, turns release."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import typer
+from counterfoil.ledger.v1 import session_pb2, session_pb2_grpc, turn_pb2, turn_pb2_grpc
+from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
+from rich.console import Console
+
+from cli import crosscheck
+from foundation.datafolder import SERVICE_KEY_NAME
+from foundation.rpc.remote import RemoteChannel
+from foundation.settings import Settings
+
+_VERIFY_SECONDS = 600.0
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Heads that somebody kept outside, `<position>:<hex digest>`; empty for none."""
+
+    log: str = ""
+    transcript: str = ""
+
+
+@asynccontextmanager
+async def channel(settings: Settings, service: str, key: str) -> AsyncGenerator[RemoteChannel]:
+    """A channel to a service: its own address, or the embedded deployment's gRPC port."""
+    address = settings.address_of(service) or f"{settings.host}:{settings.grpc_port}"
+    remote = RemoteChannel(address, key)
+    try:
+        yield remote
+    finally:
+        await remote.close()
+
+
+def service_key(settings: Settings) -> str:
+    """The service credential: a file of its own, or the data folder's. Raises OSError."""
+    path = settings.service_key_file or settings.data_dir / SERVICE_KEY_NAME
+    return path.read_text().strip()
+
+
+async def verify(settings: Settings, session_id: str, kept: Kept) -> bool:
+    """Recomputes both chains of a session and prints the verdict; True when everything holds."""
+    key = service_key(settings)
+    async with (
+        channel(settings, "ledger", key) as ledger,
+        channel(settings, "transcript", key) as transcripts,
+    ):
+        with console.status(f"Verifying the log of {session_id} …"):
+            turns = turn_pb2_grpc.TurnServiceStub(ledger.as_channel())
+            log = await turns.VerifyLog(
+                turn_pb2.VerifyLogRequest(session_id=session_id), timeout=_VERIFY_SECONDS
+            )
+        with console.status(f"Verifying the transcript of {session_id} …"):
+            stub = transcript_pb2_grpc.TranscriptServiceStub(transcripts.as_channel())
+            transcript = await stub.VerifyTranscript(
+                transcript_pb2.VerifyTranscriptRequest(thread=log.thread), timeout=_VERIFY_SECONDS
+            )
+    return _report(log, transcript, kept)
+
+
+def _report(
+    log: turn_pb2.VerifyLogResponse,
+    transcript: transcript_pb2.VerifyTranscriptResponse,
+    kept: Kept,
+) -> bool:
+    broken = [f"log {f.seq}: {f.message}" for f in log.findings if not f.informational]
+    broken += [
+        f"transcript {f.seq}: {f.message}" for f in transcript.findings if not f.informational
+    ]
+    broken += crosscheck.contradictions(log, transcript)
+    if kept.log:
+        points = {point.position: point.digest for point in log.points}
+        broken += filter(
+            None, [crosscheck.tail_missing(kept.log, log.head.position, points, "log")]
+        )
+    if kept.transcript:
+        heads = {head.seq: head.digest for head in transcript.heads}
+        broken += filter(
+            None,
+            [crosscheck.tail_missing(kept.transcript, transcript.head.seq, heads, "transcript")],
+        )
+    console.print(
+        f"log         {log.entries} entries, head {_head(log.head.position, log.head.digest)}"
+    )
+    console.print(
+        f"transcript  {transcript.entries} entries,"
+        f" head {_head(transcript.head.seq, transcript.head.digest)}"
+    )
+    erased = [f for f in (*log.findings, *transcript.findings) if f.informational]
+    if erased:
+        console.print(
+            f"erased      {len(erased)} entries whose content was removed; their links hold"
+        )
+    for line in broken:
+        console.print(f"BROKEN      {line}", style="bold red")
+    if not broken:
+        console.print("Everything holds.", style="bold green")
+    return not broken
+
+
+def _head(position: int, digest: bytes) -> str:
+    return f"{position}:{digest.hex()}"
+
+
+async def tail(settings: Settings, session_id: str, *, from_start: bool, follow: bool) -> None:
+    """Prints a session's events, one JSON object a line, and goes on live."""
+    key = settings.api_key.get_secret_value()
+    async with channel(settings, "ledger", key) as ledger:
+        stub = session_pb2_grpc.SessionServiceStub(ledger.as_channel())
+        request = session_pb2.StreamEventsRequest(session_id=session_id)
+        if from_start:
+            request.position_after = 0
+        head = 0
+        async for batch in stub.StreamEvents(request):
+            head = max(head, batch.position_through)
+            for frame in batch.frames:
+                typer.echo(frame.json.decode())
+            if batch.end or (not follow and not batch.frames):
+                return
+
+
+async def release(settings: Settings, turn_id: str) -> None:
+    """Gives a quarantined turn one more attempt."""
+    async with channel(settings, "ledger", service_key(settings)) as ledger:
+        stub = turn_pb2_grpc.TurnServiceStub(ledger.as_channel())
+        done = await stub.ReleaseTurn(turn_pb2.ReleaseTurnRequest(turn_id=turn_id))
+    console.print(f"{turn_id} of session {done.thread.session_id} gets one more attempt.")
