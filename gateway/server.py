@@ -7,6 +7,7 @@ and writes response headers at once, which event streams need.
 import asyncio
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -88,14 +89,27 @@ async def _listen(host: str, port: int) -> socket.socket:
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        family, _, _, _, address = found[0]
-        listening = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        family, kind, protocol, _, address = found[0]
+        return _bound(socket.socket(family, kind, protocol), address)
     except OSError as error:
         why = error.strerror or str(error)
         raise AddressError(error.errno, f"REST cannot listen on {where}: {why}; {hint}") from error
-    listening.setblocking(False)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
+
+
+def _bound(listening: socket.socket, address: Any) -> socket.socket:
+    """Connections inherit these options."""
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Headers and body are two writes: without this the second waits for an acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
     return listening
 
 

@@ -35,7 +35,8 @@ SECRET = "10.0.0.7 epoch 4"
 
 
 def test_the_table_is_complete() -> None:
-    names = {name.removeprefix("ERROR_REASON_") for name in reasons.ErrorReason.keys()}
+    values = reasons.ErrorReason.DESCRIPTOR.values
+    names = {value.name.removeprefix("ERROR_REASON_") for value in values}
     assert names == {*TABLE, "UNSPECIFIED"}
 
 

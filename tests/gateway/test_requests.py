@@ -1,7 +1,9 @@
 """What clients send reaches the services exactly, or is refused by the place that is wrong."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -138,13 +140,13 @@ async def test_a_large_body_is_decoded_beside_the_loop(
     client: httpx2.AsyncClient, behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threaded: list[object] = []
-    to_thread = gateway_app.asyncio.to_thread
+    to_thread: Any = asyncio.to_thread
 
-    async def spy(function: object, *args: object) -> object:
+    async def spy(function: Any, *args: Any) -> object:
         threaded.append(function)
-        return await to_thread(function, *args)  # pyright: ignore[reportArgumentType]
+        return await to_thread(function, *args)
 
-    monkeypatch.setattr(gateway_app.asyncio, "to_thread", spy)
+    monkeypatch.setattr(asyncio, "to_thread", spy)
     body = json.dumps({"events": [MESSAGE]}).encode()
     at_limit = body + b" " * (gateway_app.THREADED_BYTES_MIN - len(body))
     assert (await client.post(EVENTS, content=at_limit)).status_code == 200
