@@ -49,8 +49,10 @@ def _transcript_vouches(
 def tail_missing(kept: str, position: int, digests: "dict[int, bytes]", what: str) -> str | None:
     """Compares with a head kept outside, `<position>:<hex digest>`; what is wrong, or None.
 
-    Raises ValueError when `kept` is not of that form.
+    An empty `kept` compares nothing. Raises ValueError when it is not of that form.
     """
+    if not kept:
+        return None
     number, _, digest = kept.partition(":")
     seq, wanted = int(number), bytes.fromhex(digest)
     if seq > position:

@@ -69,34 +69,17 @@ def _report(
     transcript: transcript_pb2.VerifyTranscriptResponse,
     kept: Kept,
 ) -> bool:
-    broken = [f"log {f.seq}: {f.message}" for f in log.findings if not f.informational]
-    broken += [
-        f"transcript {f.seq}: {f.message}" for f in transcript.findings if not f.informational
-    ]
-    broken += crosscheck.contradictions(log, transcript)
-    if kept.log:
-        points = {point.position: point.digest for point in log.points}
-        broken += filter(
-            None, [crosscheck.tail_missing(kept.log, log.head.position, points, "log")]
-        )
-    if kept.transcript:
-        heads = {head.seq: head.digest for head in transcript.heads}
-        broken += filter(
-            None,
-            [crosscheck.tail_missing(kept.transcript, transcript.head.seq, heads, "transcript")],
-        )
     console.print(
-        f"log         {log.entries} entries, head {_head(log.head.position, log.head.digest)}"
+        f"log         {log.entries} entries, head {log.head.position}:{log.head.digest.hex()}"
     )
     console.print(
         f"transcript  {transcript.entries} entries,"
-        f" head {_head(transcript.head.seq, transcript.head.digest)}"
+        f" head {transcript.head.seq}:{transcript.head.digest.hex()}"
     )
     erased = [f for f in (*log.findings, *transcript.findings) if f.informational]
     if erased:
-        console.print(
-            f"erased      {len(erased)} entries whose content was removed; their links hold"
-        )
+        console.print(f"erased      content of {len(erased)} entries; their links hold")
+    broken = _broken(log, transcript, kept)
     for line in broken:
         console.print(f"BROKEN      {line}", style="bold red")
     if not broken:
@@ -104,8 +87,24 @@ def _report(
     return not broken
 
 
-def _head(position: int, digest: bytes) -> str:
-    return f"{position}:{digest.hex()}"
+def _broken(
+    log: turn_pb2.VerifyLogResponse,
+    transcript: transcript_pb2.VerifyTranscriptResponse,
+    kept: Kept,
+) -> list[str]:
+    """Everything that does not hold, first places first."""
+    lines = [f"log {f.seq}: {f.message}" for f in log.findings if not f.informational]
+    lines += [
+        f"transcript {f.seq}: {f.message}" for f in transcript.findings if not f.informational
+    ]
+    lines += crosscheck.contradictions(log, transcript)
+    points = {point.position: point.digest for point in log.points}
+    heads = {head.seq: head.digest for head in transcript.heads}
+    tails = [
+        crosscheck.tail_missing(kept.log, log.head.position, points, "log"),
+        crosscheck.tail_missing(kept.transcript, transcript.head.seq, heads, "transcript"),
+    ]
+    return lines + [line for line in tails if line]
 
 
 async def tail(settings: Settings, session_id: str, *, from_start: bool, follow: bool) -> None:
