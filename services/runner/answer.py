@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
-from counterfoil.types.v1 import runtime_pb2
+from counterfoil.types.v1 import runtime_pb2, usage_pb2
 
 from foundation.json import InvalidJson, check, members
+from services.runner.adapter.assemble import model_usage
 from services.runner.adapter.blocks import INVALID_INPUT
 
 _ENDS = frozenset(("end_turn", "stop_sequence", "refusal"))
@@ -68,6 +69,12 @@ _STRING = msgspec.json.Decoder(str)
 def stop_reason_of(envelope: bytes) -> str:
     """The stop reason in an answer's envelope; empty when it has none."""
     return _string(members(envelope).get("stop_reason", msgspec.Raw())) or ""
+
+
+def usage_of(envelope: bytes) -> usage_pb2.ModelUsage:
+    """The tokens that an answer's envelope reports, as they were counted when it came."""
+    found = members(envelope).get("usage", msgspec.Raw())
+    return model_usage(members(found) if bytes(found).startswith(b"{") else {})
 
 
 def calls_of(blocks: Sequence[bytes]) -> list[ToolCall]:

@@ -91,7 +91,7 @@ class Assembly:
 
     def usage(self) -> usage_pb2.ModelUsage:
         """What the provider has reported so far."""
-        return _model_usage(self._usage)
+        return model_usage(self._usage)
 
     def _message_start(self, frame: "_Frame") -> list[Piece]:
         if self._envelope is not None:
@@ -174,7 +174,7 @@ def whole(body: bytes, provider_request_id: str = "") -> Answer:
         blocks=tuple(map(bytes, blocks)),
         envelope=joined(envelope),
         stop_reason=_stop_reason(envelope),
-        usage=_model_usage({} if bytes(usage) == b"null" else _object(usage, "usage")),
+        usage=model_usage({} if bytes(usage) == b"null" else _object(usage, "usage")),
         provider_request_id=provider_request_id,
     )
 
@@ -215,7 +215,8 @@ def _stop_reason(envelope: Mapping[str, RawJson]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _model_usage(raw: Mapping[str, RawJson]) -> usage_pb2.ModelUsage:
+def model_usage(raw: Mapping[str, RawJson]) -> usage_pb2.ModelUsage:
+    """The counts among the members of a message's `usage`; 0 for what is missing or no count."""
     counts = {name: parse(bytes(raw[name])) for name in _USAGE if name in raw}
     return usage_pb2.ModelUsage(
         **{n: c for n, c in counts.items() if type(c) is int and 0 <= c <= _INT64_MAX}

@@ -24,6 +24,7 @@ Kind = Literal[
     "unreachable",
     "timeout",
     "truncated",
+    "unknown_delta",
 ]
 
 _PUBLIC_TYPE: dict[Kind, str] = {
@@ -119,7 +120,7 @@ class UnknownDelta(ProviderFailure):
 
     def __init__(self) -> None:
         message = "The model provider streamed its answer in a form that is not known here."
-        super().__init__("bad_answer", message, retryable=True)
+        super().__init__("unknown_delta", message, retryable=True)
 
 
 def bad_answer(what: str, *, retryable: bool = True) -> ProviderFailure:

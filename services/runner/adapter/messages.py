@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from services.runner.adapter.assemble import Answer, Assembly, Piece, whole
-from services.runner.adapter.failures import ProviderFailure
 
 if TYPE_CHECKING:
     import httpx2
@@ -100,6 +99,3 @@ class MessagesAdapter:
 async def _finish(make: Callable[[], Answer], size: int) -> Answer:
     """Large answers are put together in a thread: checking them takes milliseconds."""
     return make() if size <= _INLINE_BYTES_MAX else await asyncio.to_thread(make)
-
-
-__all__ = ["Answer", "MessagesAdapter", "Piece", "ProviderFailure"]

@@ -6,6 +6,7 @@ import pytest
 
 from services.runner.adapter.assemble import Piece
 from services.runner.adapter.messages import MessagesAdapter
+from services.runner.answer import usage_of
 from tests.offline_model.support import Server
 from tests.services.runner.adapter.support import ask, body
 
@@ -130,6 +131,7 @@ async def test_usage_and_request_id_are_reported(
         assert answer.usage.input_tokens == 5
         assert answer.usage.output_tokens == 6
         assert answer.usage.cache_read_input_tokens == 7
+        assert usage_of(answer.envelope) == answer.usage
         records = provider.get("/control/requests")["requests"]
         assert answer.provider_request_id in [record["request_id"] for record in records]
 

@@ -145,3 +145,8 @@ def test_segments() -> None:
 )
 def test_stop_reason_of(envelope: bytes, stop_reason: str) -> None:
     assert answer.stop_reason_of(envelope) == stop_reason
+
+
+@pytest.mark.parametrize("envelope", [b"{}", b'{"usage":null}', b'{"usage":{"input_tokens":null}}'])
+def test_usage_that_was_not_reported_is_zero(envelope: bytes) -> None:
+    assert answer.usage_of(envelope).ByteSize() == 0

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runner.adapter.assemble import Piece
-from services.runner.adapter.previews import Previews
 from services.runner.answer import segments_of
+from services.runner.previews import Previewer
 from tests.services.runner.adapter.support import BEGIN, assembled, delta, pieces, start
 
 KINDS = {
@@ -22,8 +22,8 @@ BLOCKS = st.lists(
 
 
 def shown(found: list[Piece]) -> list[turn_pb2.Preview]:
-    previews = Previews(lambda index: f"sevt_{index}")
-    return [preview for piece in found for preview in previews.add(piece)]
+    previewer = Previewer(lambda index: f"sevt_{index}")
+    return [preview for piece in found for preview in previewer.add(piece)]
 
 
 @given(BLOCKS)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from counterfoil.ledger.v1 import turn_pb2
 
-from services.runner.adapter.assemble import Piece
+from services.runner.adapter import Piece
 
 _NO_BLOCK = -2
 
 
-class Previews:
+class Previewer:
     """Follows one answer; `event_id` gives the id of the event whose first block has an index."""
 
     def __init__(self, event_id: Callable[[int], str]) -> None:
