@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import uvloop
 from pydantic import ValidationError
 
 from cli import logs
@@ -48,7 +49,7 @@ def main_loop(work: Coroutine[Any, Any, None]) -> None:
     """Runs a coroutine; expected errors become one line and exit code 1."""
     logs.configure()
     try:
-        asyncio.run(work)
+        uvloop.run(work)
     except KeyboardInterrupt:
         return
     except _EXPECTED as error:

@@ -96,7 +96,7 @@ class Asker:
         except Interrupted:
             await self._close(known)
             raise
-        except (ProviderFailure, UnknownDelta) as failure:
+        except ProviderFailure as failure:
             await self._fail(known, failure)
             raise
         return await self._store(known, prepared.snapshot, answer)
@@ -203,14 +203,13 @@ class Asker:
         )
         await answered(self._to.journal.CloseOperations, request)
 
-    async def _fail(self, known: _Attempt, failure: ProviderFailure | UnknownDelta) -> None:
-        kind = failure.kind if isinstance(failure, ProviderFailure) else "unknown_delta"
+    async def _fail(self, known: _Attempt, failure: ProviderFailure) -> None:
         request = journal_pb2.CompleteModelCallRequest(
             fence=self._turn.fence,
             scope=known.scope(self._turn.id),
             operation_id=known.operation_id,
             outcome=journal_pb2.MODEL_CALL_OUTCOME_FAILED,
-            failure=kind,
+            failure=failure.kind,
         )
         await answered(self._to.journal.CompleteModelCall, request)
 

@@ -27,8 +27,10 @@ class Turn:
 
     claim: turn_pb2.Claim
     head: reference_pb2.Head
-    entries: dict[tuple[int, "Kind.ValueType"], transcript_pb2.Entry] = field(default_factory=dict)
-    unrecorded: list[turn_pb2.EntryRecord] = field(default_factory=list)
+    entries: dict[tuple[int, "Kind.ValueType"], transcript_pb2.Entry] = field(
+        default_factory=dict[tuple[int, "Kind.ValueType"], transcript_pb2.Entry]
+    )
+    unrecorded: list[turn_pb2.EntryRecord] = field(default_factory=list[turn_pb2.EntryRecord])
     attempts: int = 0
     interrupt: asyncio.Event = field(default_factory=asyncio.Event)
     attached: asyncio.Event = field(default_factory=asyncio.Event)
