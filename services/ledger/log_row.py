@@ -8,6 +8,7 @@ from typing import Any, Self
 from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation import json
+from foundation.storage import Record
 from services.ledger.log_schema import HEAD_COLUMNS
 
 
@@ -20,7 +21,7 @@ class LogHead:
     last_processed_at: datetime | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Self:
+    def of(cls, row: Mapping[str, Any] | Record) -> Self:
         """The head in a row that has the `HEAD_COLUMNS`."""
         return cls(*(row[column] for column in HEAD_COLUMNS))
 

@@ -1,6 +1,8 @@
 """Fixtures of the public log."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -20,3 +22,25 @@ async def db(dsn: str) -> AsyncGenerator[Database]:
     db = await open_log(dsn)
     yield db
     await db.close()
+
+
+@pytest.fixture
+def runner() -> Generator[asyncio.Runner]:
+    """One event loop for all examples of a property."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture
+def shared_db(runner: asyncio.Runner, postgres: SessionPostgres) -> Generator[Database]:
+    """One database for all examples of a property, in the loop of `runner`."""
+    stack = AsyncExitStack()
+
+    async def begin() -> Database:
+        dsn = await stack.enter_async_context(postgres.database("ledger"))
+        db = await open_log(dsn)
+        stack.push_async_callback(db.close)
+        return db
+
+    yield runner.run(begin())
+    runner.run(stack.aclose())

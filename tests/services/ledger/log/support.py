@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from foundation.storage import Connection, Database, SealRing
+from services.ledger.log_probe import Reader, SessionHead
 from services.ledger.log_row import LogHead, Planned
 from services.ledger.log_writer import Draft, insert, plan
 
@@ -14,7 +15,8 @@ WORKSPACE = "wrkspc_1"
 
 _TABLE = """
 CREATE TABLE heads (workspace_id text, session_id text PRIMARY KEY, log_position bigint NOT NULL,
-    log_digest bytea NOT NULL, last_processed_at timestamptz)
+    log_digest bytea NOT NULL, last_processed_at timestamptz,
+    deleted boolean NOT NULL DEFAULT false)
 """
 
 
@@ -56,6 +58,21 @@ async def append(
 ) -> Planned:
     async with db.commit("ledger.test") as c:
         return await append_in(c, session_id, drafts, now)
+
+
+async def probe(reader: Reader, workspace_id: str, session_id: str) -> SessionHead | None:
+    row = await reader.fetchrow(
+        "SELECT * FROM heads WHERE workspace_id = $1 AND session_id = $2",
+        workspace_id,
+        session_id,
+    )
+    return None if row is None else SessionHead(LogHead.of(row), row["deleted"])
+
+
+async def delete(db: Database, session_id: str) -> None:
+    async with db.commit("ledger.test") as c:
+        await append_in(c, session_id, [event("gone", "session.deleted")])
+        await c.execute("UPDATE heads SET deleted = true WHERE session_id = $1", session_id)
 
 
 async def head_of(db: Database, session_id: str) -> LogHead:
