@@ -44,9 +44,12 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
         if offline:
             model = await OfflineModel.start(record_dir=settings.model_record_dir)
             stack.push_async_callback(model.stop)
-            settings = settings.model_copy(
-                update={"model_base_url": model.url, "model_profile": "offline"}
-            )
+            update = {
+                "model_base_url": model.url,
+                "model_profile": "offline",
+                "model_api_key": SecretStr("offline"),
+            }
+            settings = settings.model_copy(update=update)
         kernel = Kernel(settings, _ring(settings, folder), folder.service_key())
         stack.push_async_callback(kernel.stop)
         for service in SERVICES:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -12,6 +12,7 @@ from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
+from opentelemetry import trace
 
 from foundation.errors import Failure
 from services.runner import answer as answers
@@ -33,6 +34,8 @@ MODEL_CALL_SECONDS_MAX = 3600
 """Deadline of one provider call; silence ends it much earlier."""
 
 PROVIDER = "messages"
+
+_tracer = trace.get_tracer("counterfoil.runner")
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -151,9 +154,7 @@ class Asker:
             def on_piece(piece: Piece) -> None:
                 previews.add(previewer.add(piece))
 
-            calling = asyncio.create_task(
-                self._adapter.call(body, stream=stream, on_piece=on_piece)
-            )
+            calling = asyncio.create_task(self._traced_call(body, stream, on_piece))
             interrupt = asyncio.create_task(self._turn.interrupt.wait())
             try:
                 await asyncio.wait({calling, interrupt}, return_when=asyncio.FIRST_COMPLETED)
@@ -164,6 +165,25 @@ class Asker:
                 interrupt.cancel()
                 calling.cancel()
                 await asyncio.gather(calling, interrupt, return_exceptions=True)
+
+    async def _traced_call(
+        self, body: bytes, stream: bool, on_piece: Callable[[Piece], None]
+    ) -> Answer:
+        """The provider call under a span with the GenAI attribute names."""
+        model = self._turn.claim.runtime.model
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "anthropic",
+            "gen_ai.request.model": model,
+            "gen_ai.conversation.id": self._turn.thread.session_id,
+        }
+        with _tracer.start_as_current_span(
+            f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=attributes
+        ) as span:
+            answer = await self._adapter.call(body, stream=stream, on_piece=on_piece)
+            span.set_attribute("gen_ai.usage.input_tokens", answer.usage.input_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", answer.usage.output_tokens)
+            return answer
 
     def _previewer(self, known: _Attempt) -> Previewer:
         def event_id(block_index: int) -> str:
