@@ -1,0 +1,1 @@
+"""The context authority: what the model sees next, and what it saw."""

@@ -1,0 +1,125 @@
+"""What is stored of a request: everything to build it again, and none of its history."""
+
+import hashlib
+import hmac
+
+import msgspec
+from counterfoil.context.v1 import context_pb2 as pb
+from counterfoil.types.v1 import runtime_pb2
+from counterfoil.types.v1.reference_pb2 import Attempt, Head, ThreadRef
+
+from foundation import ids
+from foundation.storage import Record, SealRing
+from services.context import catalog, materializer
+from services.context.admission import Limits
+
+ThreadKey = tuple[str, str, str]
+"""Workspace, session, thread."""
+
+ADDRESS_BYTES = 16
+
+
+class Recipe(msgspec.Struct, frozen=True, array_like=True):
+    """One request: the transcript through `head_seq`, between the bytes of a part and a tail."""
+
+    head_seq: int
+    head_digest: bytes
+    request_head: bytes
+    pins: bytes
+    stream: bool
+    input_tokens_estimate: int
+    input_tokens_limit: int
+    request_digest: bytes
+    request_bytes: int
+    version: int = 1
+
+
+class _Pins(msgspec.Struct, frozen=True):
+    """What else was decided with; the same for most requests of a session, so stored as a part."""
+
+    model: str
+    window_tokens: int
+    output_tokens_max: int
+    growth_tokens: int
+    catalog: str
+    materializer: int
+    profile: tuple[str, int, str]
+    tools: list[tuple[str, int, int, str]]
+
+
+_RECIPE = msgspec.msgpack.Decoder(Recipe)
+
+
+def thread_key(thread: ThreadRef) -> ThreadKey:
+    """The key of a thread's rows."""
+    return thread.workspace_id, thread.session_id, thread.thread_id
+
+
+def snapshot_id(key: ThreadKey, turn_id: str, round: int, attempt: Attempt) -> str:
+    """The one snapshot of an attempt."""
+    return ids.derived("snapshot", *key, turn_id, round, attempt.epoch, attempt.number)
+
+
+def pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
+    """The pinned facts of a request as a part; equal facts give equal bytes."""
+    profile = runtime.profile
+    return msgspec.json.encode(
+        _Pins(
+            model=runtime.model,
+            window_tokens=limits.window_tokens,
+            output_tokens_max=limits.output_tokens_max,
+            growth_tokens=limits.growth_tokens,
+            catalog=catalog.VERSION,
+            materializer=materializer.VERSION,
+            profile=(profile.id, profile.version, profile.adapter),
+            tools=[(t.name, t.owner, t.policy, t.version) for t in runtime.tools],
+        )
+    )
+
+
+def address_of(key: bytes, body: bytes) -> bytes:
+    """Content address of a part in its workspace; worthless without the workspace's key."""
+    return hmac.digest(key, body, hashlib.sha256)[:ADDRESS_BYTES]
+
+
+def identity(
+    key: ThreadKey, id: str, turn_id: str, round: int, attempt: Attempt
+) -> tuple[str | int, ...]:
+    """What a sealed recipe is bound to: its whole row."""
+    where = ("context.snapshots", "recipe_sealed", *key, id)
+    return (*where, turn_id, round, attempt.epoch, attempt.number)
+
+
+def encode(recipe: Recipe) -> bytes:
+    """The recipe as it is sealed."""
+    return msgspec.msgpack.encode(recipe)
+
+
+def open_row(ring: SealRing, key: ThreadKey, row: Record) -> Recipe:
+    """The recipe in a row of `snapshots`. Raises SealBroken for a row that was changed."""
+    attempt = Attempt(epoch=row["attempt_epoch"], number=row["attempt_number"])
+    bound = identity(key, row["id"], row["turn_id"], row["round"], attempt)
+    return _RECIPE.decode(ring.open(row["recipe_sealed"], *bound))
+
+
+def summary(ring: SealRing, key: ThreadKey, row: Record) -> pb.SnapshotSummary:
+    """A row as the contract shows it."""
+    recipe = open_row(ring, key, row)
+    attempt = Attempt(epoch=row["attempt_epoch"], number=row["attempt_number"])
+    return summary_of(recipe, row["id"], row["turn_id"], row["round"], attempt)
+
+
+def summary_of(
+    recipe: Recipe, id: str, turn_id: str, round: int, attempt: Attempt
+) -> pb.SnapshotSummary:
+    """A recipe as the contract shows it."""
+    return pb.SnapshotSummary(
+        id=id,
+        turn_id=turn_id,
+        round=round,
+        attempt=attempt,
+        transcript_head=Head(seq=recipe.head_seq, digest=recipe.head_digest),
+        request_digest=recipe.request_digest,
+        request_bytes=recipe.request_bytes,
+        input_tokens_estimate=recipe.input_tokens_estimate,
+    )

@@ -1,0 +1,83 @@
+"""Tables of the context authority. No row holds a request or a message: snapshots are recipes."""
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(schema="context")
+
+
+def _thread() -> list[sa.Column[str]]:
+    """The whole key of a thread, so that a foreign part finds nothing."""
+    return [
+        sa.Column(name, sa.Text, primary_key=True)
+        for name in ("workspace_id", "session_id", "thread_id")
+    ]
+
+
+fences = sa.Table(
+    "fences",
+    metadata,
+    *_thread(),
+    # The largest bigint is a tombstone: no epoch reaches it.
+    sa.Column("epoch_max", sa.BigInteger, nullable=False),
+    # Counts snapshots, which are ordered by the count.
+    sa.Column("snapshots", sa.BigInteger, nullable=False),
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    metadata,
+    *_thread(),
+    # Derived from thread, turn, round and attempt, so it is unique in them.
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("turn_id", sa.Text, nullable=False),
+    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("attempt_epoch", sa.BigInteger, nullable=False),
+    sa.Column("attempt_number", sa.Integer, nullable=False),
+    sa.Column("ordinal", sa.BigInteger, nullable=False),
+    sa.Column("recipe_sealed", sa.LargeBinary, nullable=False),
+    sa.Index("snapshots_turn", "workspace_id", "session_id", "thread_id", "turn_id", "ordinal"),
+)
+
+# The addresses of parts are keyed, so that a dump cannot be asked whether it holds a likely prompt.
+part_keys = sa.Table(
+    "part_keys",
+    metadata,
+    sa.Column("workspace_id", sa.Text, primary_key=True),
+    sa.Column("key_sealed", sa.LargeBinary, nullable=False),
+)
+
+parts = sa.Table(
+    "parts",
+    metadata,
+    sa.Column("workspace_id", sa.Text, primary_key=True),
+    sa.Column("address", sa.LargeBinary, primary_key=True),
+    sa.Column("body_sealed", sa.LargeBinary, nullable=False),
+)
+
+# Which threads use a part: the last one takes it along.
+part_uses = sa.Table(
+    "part_uses",
+    metadata,
+    *_thread(),
+    sa.Column("address", sa.LargeBinary, primary_key=True),
+    sa.Index("part_uses_address", "workspace_id", "address"),
+)
+
+access = sa.Table(
+    "access",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("workspace_id", sa.Text, nullable=False),
+    sa.Column("session_id", sa.Text, nullable=False),
+    sa.Column("thread_id", sa.Text, nullable=False),
+    sa.Column(
+        "accessed_at",
+        sa.DateTime(timezone=True),
+        nullable=False,
+        server_default=sa.text("now()"),
+    ),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("request_id", sa.Text, nullable=False),
+    sa.Column("snapshot_id", sa.Text, nullable=False),
+    sa.Index("access_thread", "workspace_id", "session_id", "thread_id", "accessed_at"),
+)

@@ -1,0 +1,214 @@
+"""SQL of the context authority."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from foundation.storage import Connection, Database, Record
+from services.context.recipe import ThreadKey
+
+EPOCH_INFINITE = 2**63 - 1
+"""`epoch_max` of a deleted thread."""
+
+# No row comes back when the thread has seen a higher epoch. The lock that this takes on the row
+# orders the thread's writers.
+RAISE_FENCE = """
+INSERT INTO context.fences AS f (workspace_id, session_id, thread_id, epoch_max, snapshots)
+VALUES ($1, $2, $3, $4, 0)
+ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE SET epoch_max = excluded.epoch_max
+WHERE f.epoch_max <= excluded.epoch_max
+RETURNING epoch_max
+"""
+
+GET_EPOCH_MAX = """
+SELECT epoch_max FROM context.fences
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+"""
+
+# $4 epoch, $5 id, $6 turn, $7 round, $8 and $9 attempt, $10 recipe, $11 its parts' addresses.
+# Nothing is stored while one of the parts is not there for this thread.
+PUT_SNAPSHOT = """
+WITH known AS (
+    SELECT count(*) = cardinality($11::bytea[]) AS complete FROM context.part_uses
+    WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND address = ANY($11)
+), fence AS (
+    INSERT INTO context.fences AS f (workspace_id, session_id, thread_id, epoch_max, snapshots)
+    VALUES ($1, $2, $3, $4, 1)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
+    SET epoch_max = excluded.epoch_max, snapshots = f.snapshots + 1
+    WHERE f.epoch_max <= excluded.epoch_max
+    RETURNING snapshots
+), stored AS (
+    INSERT INTO context.snapshots (workspace_id, session_id, thread_id, id, turn_id, round,
+        attempt_epoch, attempt_number, ordinal, recipe_sealed)
+    SELECT $1, $2, $3, $5, $6, $7, $8, $9, fence.snapshots, $10
+    FROM fence, known WHERE known.complete
+    ON CONFLICT (workspace_id, session_id, thread_id, id) DO NOTHING
+    RETURNING id
+)
+SELECT EXISTS (SELECT FROM fence) AS admitted, (SELECT complete FROM known) AS complete,
+       EXISTS (SELECT FROM stored) AS stored
+"""
+
+# The update changes nothing; it locks the row against a tombstone that would take it along.
+PUT_PARTS = """
+INSERT INTO context.parts AS p (workspace_id, address, body_sealed)
+SELECT $1, address, body FROM unnest($2::bytea[], $3::bytea[]) AS t (address, body)
+ORDER BY address
+ON CONFLICT (workspace_id, address) DO UPDATE SET body_sealed = p.body_sealed
+"""
+
+PUT_PART_USES = """
+INSERT INTO context.part_uses (workspace_id, session_id, thread_id, address)
+SELECT $1, $2, $3, unnest($4::bytea[])
+ON CONFLICT DO NOTHING
+"""
+
+GET_PARTS = """
+SELECT address, body_sealed FROM context.parts WHERE workspace_id = $1 AND address = ANY($2)
+"""
+
+GET_PART_KEY = """
+SELECT key_sealed FROM context.part_keys WHERE workspace_id = $1
+"""
+
+OFFER_PART_KEY = """
+INSERT INTO context.part_keys (workspace_id, key_sealed) VALUES ($1, $2)
+ON CONFLICT (workspace_id) DO NOTHING
+"""
+
+GET_SNAPSHOT = """
+SELECT id, turn_id, round, attempt_epoch, attempt_number, recipe_sealed FROM context.snapshots
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND id = $4
+"""
+
+LIST_SNAPSHOTS = """
+SELECT id, turn_id, round, attempt_epoch, attempt_number, recipe_sealed FROM context.snapshots
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+ORDER BY ordinal
+"""
+
+LIST_SNAPSHOTS_OF_TURN = """
+SELECT id, turn_id, round, attempt_epoch, attempt_number, recipe_sealed FROM context.snapshots
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND turn_id = $4
+ORDER BY ordinal
+"""
+
+DELETE_SNAPSHOTS = """
+DELETE FROM context.snapshots WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+"""
+
+DELETE_PART_USES = """
+DELETE FROM context.part_uses WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+RETURNING address
+"""
+
+# A statement of its own: the next one must see the uses of whoever held these locks before.
+LOCK_PARTS = """
+SELECT address FROM context.parts WHERE workspace_id = $1 AND address = ANY($2)
+ORDER BY address FOR UPDATE
+"""
+
+DELETE_UNUSED_PARTS = """
+DELETE FROM context.parts p WHERE p.workspace_id = $1 AND p.address = ANY($2) AND NOT EXISTS (
+    SELECT FROM context.part_uses u WHERE u.workspace_id = $1 AND u.address = p.address
+)
+"""
+
+NOTE_ACCESS = """
+INSERT INTO context.access
+    (id, workspace_id, session_id, thread_id, action, request_id, snapshot_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+
+class NewSnapshot(NamedTuple):
+    """A row of `snapshots` to be, in the order of PUT_SNAPSHOT's parameters."""
+
+    workspace_id: str
+    session_id: str
+    thread_id: str
+    epoch: int
+    id: str
+    turn_id: str
+    round: int
+    attempt_epoch: int
+    attempt_number: int
+    recipe_sealed: bytes
+    addresses: list[bytes]
+
+
+async def raise_fence(c: Connection, key: ThreadKey, epoch: int) -> bool:
+    """Raise the thread's epoch and lock it; False when it has seen a higher one."""
+    return await c.fetchval(RAISE_FENCE, *key, epoch) is not None
+
+
+async def epoch_max(db: Database, key: ThreadKey) -> int:
+    """The highest epoch that the thread has seen; 0 for an unknown thread."""
+    return await db.fetchval(GET_EPOCH_MAX, *key) or 0
+
+
+async def put_snapshot(db: Database, row: NewSnapshot) -> Record:
+    """Store a snapshot whose parts are there: admitted, complete, stored."""
+    return (await db.commit_one("context.prepare", PUT_SNAPSHOT, *row))[0]
+
+
+async def put_snapshot_with_parts(
+    c: Connection, row: NewSnapshot, bodies_sealed: Sequence[bytes]
+) -> bool:
+    """Store a snapshot and its parts under the fence's lock; False when it existed."""
+    key = row[:3]
+    await c.execute(PUT_PARTS, row.workspace_id, row.addresses, bodies_sealed)
+    await c.execute(PUT_PART_USES, *key, row.addresses)
+    found = await c.fetchrow(PUT_SNAPSHOT, *row)
+    assert found is not None
+    stored: bool = found["stored"]
+    return stored
+
+
+async def parts(db: Database, workspace_id: str, addresses: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Sealed parts by address."""
+    rows = await db.fetch(GET_PARTS, workspace_id, list(addresses))
+    return {row["address"]: row["body_sealed"] for row in rows}
+
+
+async def part_key(db: Database, workspace_id: str) -> bytes | None:
+    """The sealed key of a workspace's addresses."""
+    found: bytes | None = await db.fetchval(GET_PART_KEY, workspace_id)
+    return found
+
+
+async def offer_part_key(db: Database, workspace_id: str, sealed: bytes) -> None:
+    """Store a workspace's key unless it has one."""
+    await db.commit_one("context.create_part_key", OFFER_PART_KEY, workspace_id, sealed)
+
+
+async def snapshot(db: Database, key: ThreadKey, id: str) -> Record | None:
+    """One snapshot."""
+    return await db.fetchrow(GET_SNAPSHOT, *key, id)
+
+
+async def snapshots(db: Database, key: ThreadKey) -> list[Record]:
+    """The thread's snapshots, oldest first."""
+    return await db.fetch(LIST_SNAPSHOTS, *key)
+
+
+async def snapshots_of_turn(c: Connection, key: ThreadKey, turn_id: str) -> list[Record]:
+    """A turn's snapshots, oldest first."""
+    return await c.fetch(LIST_SNAPSHOTS_OF_TURN, *key, turn_id)
+
+
+async def erase(c: Connection, key: ThreadKey) -> None:
+    """Remove the thread's snapshots, and the parts that no other thread uses."""
+    await c.execute(DELETE_SNAPSHOTS, *key)
+    addresses = [row["address"] for row in await c.fetch(DELETE_PART_USES, *key)]
+    await c.fetch(LOCK_PARTS, key[0], addresses)
+    await c.execute(DELETE_UNUSED_PARTS, key[0], addresses)
+
+
+async def note_access(
+    db: Database, id: str, key: ThreadKey, action: str, request_id: str, snapshot_id: str
+) -> None:
+    """Add to the access record."""
+    await db.commit_one(
+        "context.note_access", NOTE_ACCESS, id, *key, action, request_id, snapshot_id
+    )

@@ -1,0 +1,227 @@
+"""The context authority over a fresh database, with the real transcript and a journal in memory."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from counterfoil.context.v1 import context_pb2 as pb
+from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
+from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
+from counterfoil.types.v1 import runtime_pb2
+from counterfoil.types.v1.capability_pb2 import CapabilityProfile
+from counterfoil.types.v1.mapping_pb2 import ToolCallMapping
+from counterfoil.types.v1.reference_pb2 import Attempt, Fence, Head, ThreadRef
+
+from foundation.rpc.admission import Admission, Principal
+from foundation.rpc.host import Host
+from foundation.storage import Database, SealRing
+from services.context.cache import WarmCache
+from services.context.service import ContextServicer
+from services.transcript.service import Transcript
+from tests.services.context.histories import ANSWER, INPUT, RESULTS, Kind, text
+from tests.support.postgres import SessionPostgres
+
+THREAD = ThreadRef(workspace_id="wrkspc_1", session_id="sesn_1", thread_id="sthr_1")
+OTHER = ThreadRef(workspace_id="wrkspc_1", session_id="sesn_2", thread_id="sthr_2")
+PROMPT = "a system prompt that nobody may read"
+
+
+class JournalInMemory:
+    """Answers the one question that the context asks."""
+
+    def __init__(self) -> None:
+        self.projections: dict[str, journal_pb2.Projection] = {}
+        self.asked: list[str] = []
+
+    async def GetOperations(
+        self, request: journal_pb2.GetOperationsRequest
+    ) -> journal_pb2.GetOperationsResponse:
+        self.asked += request.operation_ids
+        return journal_pb2.GetOperationsResponse(
+            operations=[
+                journal_pb2.Operation(id=id, projection=self.projections[id])
+                for id in request.operation_ids
+                if id in self.projections
+            ]
+        )
+
+
+class TranscriptAsked:
+    """The transcript's stub; counts the entries that were read."""
+
+    def __init__(self, stub: transcript_pb2_grpc.TranscriptServiceStub) -> None:
+        self._stub = stub
+        self.entries_read = 0
+
+    async def ListEntries(
+        self, request: transcript_pb2.ListEntriesRequest
+    ) -> transcript_pb2.ListEntriesResponse:
+        response = await self._stub.ListEntries(request)
+        self.entries_read += len(response.entries)
+        return response
+
+
+def runtime(**fields: Any) -> runtime_pb2.SessionRuntime:
+    return runtime_pb2.SessionRuntime(
+        **{
+            "model": "offline",
+            "system": PROMPT,
+            "profile": CapabilityProfile(id="offline", version=1, adapter="messages"),
+            "tools": [
+                runtime_pb2.ToolBinding(
+                    name="t",
+                    owner=runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM,
+                    policy=runtime_pb2.TOOL_POLICY_ALWAYS_ALLOW,
+                    input_schema=b'{"type":"object"}',
+                )
+            ],
+            **fields,
+        }
+    )
+
+
+@dataclass
+class Bench:
+    dsn: str
+    db: Database
+    ring: SealRing
+    host: Host
+    journal: JournalInMemory
+    transcript: TranscriptAsked
+    service: ContextServicer
+    head: Head = field(default_factory=Head)
+
+    def another(self, cache: WarmCache | None = None) -> ContextServicer:
+        """Another process of the same deployment, which knows nothing."""
+        return ContextServicer(
+            self.db,
+            self.ring,
+            cast(transcript_pb2_grpc.TranscriptServiceStub, self.transcript),
+            cast(journal_pb2_grpc.JournalServiceStub, self.journal),
+            cache,
+        )
+
+    async def append(self, kind: Kind, thread: ThreadRef = THREAD, **content: Any) -> None:
+        head = self.head if thread == THREAD else Head()
+        stub = transcript_pb2_grpc.TranscriptServiceStub(self.host.channel("service"))
+        request = transcript_pb2.AppendEntryRequest(
+            fence=Fence(thread=thread, epoch=1),
+            expected_head=head,
+            entry_id=f"tent_{head.seq + 1}",
+            kind=kind,
+            turn_id="turn_1",
+            content=transcript_pb2.EntryContent(**content),
+        )
+        if kind == ANSWER:
+            request.attempt.CopyFrom(Attempt(epoch=1, number=1))
+        response = await stub.AppendEntry(request)
+        if thread == THREAD:
+            self.head = response.head
+
+    async def ask(self, *blocks: bytes) -> None:
+        await self.append(INPUT, blocks=blocks or [text("hi")])
+
+    async def answer(self, *blocks: bytes, uses: tuple[int, ...] = ()) -> None:
+        seq = self.head.seq + 1
+        mappings = [
+            ToolCallMapping(
+                block_index=index,
+                provider_tool_use_id="x",
+                operation_id=f"op_{seq}_{index}",
+                event_id=f"sevt_{seq}_{index}",
+            )
+            for index in uses
+        ]
+        await self.append(ANSWER, blocks=blocks, envelope=b"{}", mappings=mappings)
+
+    async def results(self, **given: journal_pb2.Projection) -> None:
+        """Projections by the block index of their use: `_0=…`."""
+        references: list[transcript_pb2.ResultReference] = []
+        for name, projection in given.items():
+            id = f"op_{self.head.seq}{name}"
+            self.journal.projections[id] = projection
+            references.append(
+                transcript_pb2.ResultReference(
+                    operation_id=id,
+                    block_index=int(name[1:]),
+                    projection_digest=projection.digest,
+                )
+            )
+        await self.append(RESULTS, results=references)
+
+    def request(
+        self,
+        *,
+        round: int = 0,
+        epoch: int = 1,
+        number: int = 1,
+        turn_id: str = "turn_1",
+        head: Head | None = None,
+        thread: ThreadRef = THREAD,
+        pinned: runtime_pb2.SessionRuntime | None = None,
+        stream: bool = True,
+    ) -> pb.PrepareRequestRequest:
+        return pb.PrepareRequestRequest(
+            fence=Fence(thread=thread, epoch=epoch),
+            turn_id=turn_id,
+            round=round,
+            attempt=Attempt(epoch=epoch, number=number),
+            transcript_head=self.head if head is None else head,
+            runtime=pinned or runtime(),
+            stream=stream,
+        )
+
+    async def prepare(self, **fields: Any) -> pb.PreparedRequest:
+        response = await self.service.PrepareRequest(self.request(**fields), None)
+        assert response.HasField("prepared"), response
+        return response.prepared
+
+    async def rebuild(self, id: str, thread: ThreadRef = THREAD) -> bytes:
+        request = pb.RebuildRequest(thread=thread, snapshot_id=id)
+        return (await self.another().Rebuild(request, None)).body
+
+    async def fence(self, epoch: int, turn_id: str = "turn_1") -> pb.FenceResponse:
+        request = pb.FenceRequest(fence=Fence(thread=THREAD, epoch=epoch), turn_id=turn_id)
+        return await self.service.Fence(request, None)
+
+    async def tombstone(self, thread: ThreadRef = THREAD) -> None:
+        await self.service.Tombstone(pb.TombstoneRequest(thread=thread), None)
+
+    async def listed(self, thread: ThreadRef = THREAD) -> list[pb.SnapshotSummary]:
+        request = pb.ListSnapshotsRequest(thread=thread)
+        return list((await self.service.ListSnapshots(request, None)).snapshots)
+
+
+async def nobody(key: str) -> Principal | None:
+    return None
+
+
+@pytest.fixture
+async def bench(postgres: SessionPostgres) -> AsyncGenerator[Bench]:
+    async with postgres.database("context", "transcript") as dsn:
+        db = await Database.open(dsn, service="context", pool_size=4)
+        transcripts = await Database.open(dsn, service="transcript", pool_size=2)
+        try:
+            ring = SealRing("a", {"a": bytes(32)})
+            host = Host(Admission("service", nobody))
+            host.register(
+                transcript_pb2_grpc.add_TranscriptServiceServicer_to_server,
+                Transcript(transcripts, ring),
+            )
+            journal = JournalInMemory()
+            asked = TranscriptAsked(
+                transcript_pb2_grpc.TranscriptServiceStub(host.channel("service"))
+            )
+            service = ContextServicer(
+                db,
+                ring,
+                cast(transcript_pb2_grpc.TranscriptServiceStub, asked),
+                cast(journal_pb2_grpc.JournalServiceStub, journal),
+            )
+            host.register(context_pb2_grpc.add_ContextServiceServicer_to_server, service)
+            yield Bench(dsn, db, ring, host, journal, asked, service)
+        finally:
+            await db.close()
+            await transcripts.close()
