@@ -1,0 +1,37 @@
+"""Texts of calls without a result of their own: one wording for events, journal and transcript."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+NOT_RUN_TEXT = "The call was interrupted before it ran. Nothing was executed."
+"""Closed while nobody had started it."""
+
+MAY_HAVE_RUN_TEXT = "The call was interrupted and may have run. Its outcome is unknown."
+"""Closed after somebody had started it, or might have."""
+
+DENIED_TEXT = "The call was denied and did not run."
+"""Refused by a confirmation."""
+
+
+def denied_text(reason: str = "") -> str:
+    """What the model is told about a denial; `reason` is the client's `deny_message`."""
+    return f"{DENIED_TEXT} Reason given: {reason}" if reason else DENIED_TEXT
+
+
+PROJECTION_FAILED = "projection_failed"
+PROJECTION_TOO_LARGE = "projection_too_large"
+
+FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
+    {
+        PROJECTION_FAILED: "The call ran, but its result cannot be shown here.",
+        PROJECTION_TOO_LARGE: "The call ran, but its result is too large to be shown here.",
+    }
+)
+"""Code of a stored failure projection → what the model reads. Only the code is stored."""
+
+_FAILURE_TEXT_OTHER = "The call's result cannot be shown here."
+
+
+def failure_text(code: str) -> str:
+    """What the model reads for a failure projection, also for a code of a later version."""
+    return FAILURE_TEXTS.get(code, _FAILURE_TEXT_OTHER)

@@ -1,0 +1,198 @@
+"""Which client events are taken, and what they do. Pure; a refused member refuses its batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterfoil.ledger.v1 import events_pb2, turn_pb2
+
+from foundation import ids
+from foundation.errors import invalid
+from services.ledger import barrier, interrupt, notices
+from services.ledger.lane import OVER, Companion, Lane, Turn
+
+_RESULTS = ("user_custom_tool_result",)
+_MAY_LEAD_SYSTEM = ("user_message", *_RESULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One event of a batch: where it stands in the request's JSON, and its new event."""
+
+    path: str
+    event: events_pb2.Event
+
+    @property
+    def variant(self) -> str:
+        """Name of the union's set field."""
+        return self.event.WhichOneof("event") or ""
+
+
+def members(events: Sequence[events_pb2.ClientEvent], root: str) -> list[Member]:
+    """Give new ids to a batch; `root` is the JSON path of the list."""
+    return [
+        Member(f"{root}.{index}", _event(ids.new("event"), event))
+        for index, event in enumerate(events)
+    ]
+
+
+def check(batch: Sequence[Member]) -> None:
+    """Refuse what no state could take; raises INVALID_FIELD with the JSON path."""
+    for index, member in enumerate(batch):
+        match member.variant:
+            case "user_message":
+                _refuse_empty_text(member, member.event.user_message.content)
+            case "user_custom_tool_result":
+                content = member.event.user_custom_tool_result.content
+                _refuse_non_text(member, content, "a tool result takes text blocks only")
+            case "user_tool_confirmation":
+                _check_confirmation(member)
+            case "system_message":
+                _check_system(batch, index)
+            case _:
+                pass
+
+
+def check_initial(batch: Sequence[Member]) -> None:
+    """Refuse what a new session does not take: everything but messages."""
+    for member in batch:
+        if member.variant != "user_message":
+            raise invalid(f"{member.path}.type", "initial events are user.message only")
+    check(batch)
+
+
+def admit(lane: Lane, batch: Sequence[Member]) -> list[int]:
+    """Apply a checked batch in order; log positions of the events.
+
+    Raises ACTION_REFUSED or INVALID_FIELD with the JSON path; the lane is then not to be stored.
+    """
+    positions: list[int] = []
+    answered = False
+    for index, member in enumerate(batch):
+        match member.variant:
+            case "user_message":
+                positions.append(_message(lane, member.event))
+            case "user_interrupt":
+                _check_thread(lane, member)
+                positions.append(interrupt.submit(lane, member.event))
+            case "user_custom_tool_result":
+                positions.append(barrier.answer_result(lane, member.path, member.event))
+                answered = True
+            case "user_tool_confirmation":
+                positions.append(barrier.answer_confirmation(lane, member.path, member.event))
+                answered = True
+            case "system_message":
+                positions.append(_system(lane, batch[index - 1], member))
+            case _:
+                raise invalid(f"{member.path}.type", "this event type is not taken")
+    _conclude(lane, answered)
+    return positions
+
+
+def _conclude(lane: Lane, answered: bool) -> None:
+    """What a batch leaves behind: a resumed turn, a new announcement, a running session."""
+    front = lane.front
+    if front is not None and front.state == turn_pb2.TURN_STATE_PARKED:
+        if not barrier.open_calls(lane):
+            front.state = turn_pb2.TURN_STATE_QUEUED
+        elif answered:
+            barrier.announce(lane)
+    if lane.waiting is not None and any(
+        turn.input_position > lane.log.position for turn in lane.turns
+    ):
+        interrupt.try_again(lane)
+    lane.refresh_claimable()
+    if lane.thread.claimable_at is not None and _has_public_work(lane):
+        notices.run(lane)
+
+
+def _has_public_work(lane: Lane) -> bool:
+    """Whether something runs or will run that clients have not seen the end of."""
+    return any(turn.state not in OVER for turn in lane.turns)
+
+
+def _message(lane: Lane, event: events_pb2.Event) -> int:
+    position = lane.queue(event)
+    turn_id = ids.derived("turn", lane.session.session_id, event.id)
+    lane.turns.append(Turn(turn_id=turn_id, input_position=position, input_event_id=event.id))
+    return position
+
+
+def _system(lane: Lane, before: Member, member: Member) -> int:
+    """The message goes with the turn, or with the answer, directly before it."""
+    front = lane.front
+    if before.variant not in _RESULTS:
+        if front is not None and front.state == turn_pb2.TURN_STATE_PARKED:
+            raise invalid(
+                member.path, "while the session waits for answers, only behind a tool result"
+            )
+        turn = lane.turns[-1]
+        turn.system_event_id = member.event.id
+        turn.system_position = lane.queue(member.event)
+        return turn.system_position
+    if front is None:
+        raise invalid(member.path, "the answer before it belongs to no turn")
+    position = lane.queue(member.event)
+    lane.companions.append(Companion(front.turn_id, front.round, position, member.event.id))
+    return position
+
+
+def _check_thread(lane: Lane, member: Member) -> None:
+    named = member.event.user_interrupt
+    if named.HasField("session_thread_id") and named.session_thread_id != lane.session.thread_id:
+        path = f"{member.path}.session_thread_id"
+        raise invalid(path, f"the session has no thread {named.session_thread_id}")
+
+
+def _check_confirmation(member: Member) -> None:
+    confirmation = member.event.user_tool_confirmation
+    denied = confirmation.result == events_pb2.CONFIRMATION_RESULT_DENY
+    if confirmation.HasField("deny_message") and not denied:
+        raise invalid(f"{member.path}.deny_message", 'only with result "deny"')
+
+
+def _check_system(batch: Sequence[Member], index: int) -> None:
+    member = batch[index]
+    content = member.event.system_message.content
+    _refuse_non_text(member, content, "a system message takes text blocks only")
+    _refuse_empty_text(member, content)
+    if index != len(batch) - 1:
+        raise invalid(member.path, "a system.message must be the last event of its request")
+    if index == 0 or batch[index - 1].variant not in _MAY_LEAD_SYSTEM:
+        raise invalid(
+            member.path,
+            "a system.message must directly follow a user.message or a user.custom_tool_result",
+        )
+
+
+def _refuse_empty_text(member: Member, content: Sequence[events_pb2.ContentBlock]) -> None:
+    for index, block in enumerate(content):
+        if block.WhichOneof("block") == "text" and not block.text.text:
+            path = f"{member.path}.content.{index}.text"
+            raise invalid(path, "must be at least 1 character, got 0")
+
+
+def _refuse_non_text(
+    member: Member, content: Sequence[events_pb2.ContentBlock], message: str
+) -> None:
+    for index, block in enumerate(content):
+        if block.WhichOneof("block") != "text":
+            kind = block.WhichOneof("block") or "nothing"
+            raise invalid(f"{member.path}.content.{index}.type", f"{message}, got {kind}")
+
+
+def _event(id: str, event: events_pb2.ClientEvent) -> events_pb2.Event:
+    match event.WhichOneof("event"):
+        case "user_message":
+            return events_pb2.Event(id=id, user_message=event.user_message)
+        case "user_interrupt":
+            return events_pb2.Event(id=id, user_interrupt=event.user_interrupt)
+        case "user_custom_tool_result":
+            result = event.user_custom_tool_result
+            return events_pb2.Event(id=id, user_custom_tool_result=result)
+        case "user_tool_confirmation":
+            confirmation = event.user_tool_confirmation
+            return events_pb2.Event(id=id, user_tool_confirmation=confirmation)
+        case "system_message":
+            return events_pb2.Event(id=id, system_message=event.system_message)
+        case None:
+            return events_pb2.Event(id=id)

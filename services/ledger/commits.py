@@ -1,0 +1,138 @@
+"""How a claim ends by its owner's commit. Pure."""
+
+from collections.abc import Sequence
+
+from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+
+from foundation.errors import Failure, invalid
+from services.ledger import barrier, interrupt, notices
+from services.ledger.lane import Commit, Ended, Lane, Source, Turn
+
+Kind = turn_pb2.CommitKind
+AnswerValue = turn_pb2.CommitAnswer
+
+PARKED = turn_pb2.COMMIT_ANSWER_PARKED
+DONE = turn_pb2.COMMIT_ANSWER_DONE
+SETTLED = turn_pb2.COMMIT_ANSWER_SETTLED
+CONTINUE = turn_pb2.COMMIT_ANSWER_CONTINUE
+INTERRUPTED = turn_pb2.COMMIT_ANSWER_INTERRUPTED
+NO_ANSWER = turn_pb2.COMMIT_ANSWER_UNSPECIFIED
+
+_END_TURN = events_pb2.STOP_REASON_TYPE_END_TURN
+
+
+def commit(
+    lane: Lane,
+    turn: Turn,
+    kind: "Kind.ValueType",
+    stop_reason: "events_pb2.StopReasonType.ValueType" = events_pb2.STOP_REASON_TYPE_UNSPECIFIED,
+    errors: Sequence[events_pb2.Event] = (),
+) -> "AnswerValue.ValueType":
+    """Park or end the front turn, whose entries were recorded before.
+
+    `interrupted` and `continue` change nothing of the claim. Raises GAP while a call has no public
+    result or a round no recorded results entry.
+    """
+    settling = turn.state == turn_pb2.TURN_STATE_SETTLING
+    if settling != (kind == turn_pb2.COMMIT_KIND_SETTLED):
+        raise _gap("a turn that is publicly over can only be settled, and only such a turn")
+    if kind == turn_pb2.COMMIT_KIND_PARKED:
+        return _park(lane, turn)
+    if turn.interrupted and kind == turn_pb2.COMMIT_KIND_DONE:
+        return INTERRUPTED
+    if not turn.interrupted and kind == turn_pb2.COMMIT_KIND_INTERRUPTED:
+        raise _gap("no interrupt waits for this turn")
+    if turn.round_open:
+        raise _gap(f"the results of round {turn.round} were not recorded")
+    if kind == turn_pb2.COMMIT_KIND_SETTLED:
+        return _end(lane, turn, kind, SETTLED)
+    _close(lane, turn, errors)
+    return _finish(lane, turn, kind, stop_reason or _END_TURN)
+
+
+def stored(answer: int, epoch: int, current: int) -> "AnswerValue.ValueType | None":
+    """What a repeat of a commit is answered; None: the stored answer was for another claim."""
+    if answer == CONTINUE and epoch != current:
+        return None
+    return AnswerValue.ValueType(answer)
+
+
+def _park(lane: Lane, turn: Turn) -> "AnswerValue.ValueType":
+    if turn.continued_epoch == lane.thread.epoch:
+        return CONTINUE
+    if turn.interrupted:
+        return INTERRUPTED
+    unpublished = next(
+        (
+            call
+            for call in lane.calls
+            if call.result_source == Source.NONE and not call.waits_for_client
+        ),
+        None,
+    )
+    if unpublished is not None:
+        raise _gap(f"the result of {unpublished.operation_id} was not published")
+    if not barrier.open_calls(lane):
+        turn.continued_epoch = lane.thread.epoch
+        barrier.mark_handled(lane)
+        return CONTINUE
+    _remember(lane, turn, turn_pb2.COMMIT_KIND_PARKED, PARKED)
+    turn.state = turn_pb2.TURN_STATE_PARKED
+    barrier.announce(lane)
+    _end_claim(lane)
+    return PARKED
+
+
+def _close(lane: Lane, turn: Turn, errors: Sequence[events_pb2.Event]) -> None:
+    """What of the turn is still open publicly ends before its idle."""
+    notices.close_span(lane, turn)
+    barrier.mark_handled(lane)
+    for index, event in enumerate(errors):
+        if event.WhichOneof("event") != "session_error" or not event.id:
+            raise invalid(f"errors.{index}", "must be a session.error with an id")
+        lane.publish(event)
+    interrupt.mark(lane, turn)
+
+
+def _finish(
+    lane: Lane,
+    turn: Turn,
+    kind: "Kind.ValueType",
+    stop_reason: "events_pb2.StopReasonType.ValueType",
+) -> "AnswerValue.ValueType":
+    """The turn is over. One that ended by itself goes over into waiting input without an idle."""
+    by_itself = kind == turn_pb2.COMMIT_KIND_DONE and stop_reason == _END_TURN
+    if kind == turn_pb2.COMMIT_KIND_INTERRUPTED:
+        stop_reason = _END_TURN
+    answer = _end(lane, turn, kind, DONE)
+    if by_itself and lane.front is not None:
+        return answer
+    notices.stopped(lane, stop_reason)
+    if lane.front is not None:
+        notices.run(lane)
+    return answer
+
+
+def _end(
+    lane: Lane, turn: Turn, kind: "Kind.ValueType", answer: "AnswerValue.ValueType"
+) -> "AnswerValue.ValueType":
+    _remember(lane, turn, kind, answer)
+    lane.finish_front()
+    _end_claim(lane)
+    return answer
+
+
+def _end_claim(lane: Lane) -> None:
+    lane.thread.lease_stream, lane.thread.ended = None, Ended.COMMITTED
+    lane.refresh_claimable()
+
+
+def _remember(
+    lane: Lane, turn: Turn, kind: "Kind.ValueType", answer: "AnswerValue.ValueType"
+) -> None:
+    lane.new_commits.append(Commit(turn.turn_id, lane.thread.epoch, turn.round, kind, answer))
+
+
+def _gap(message: str) -> Failure:
+    return Failure(reasons.ERROR_REASON_GAP, message)

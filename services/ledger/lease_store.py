@@ -1,0 +1,77 @@
+"""SQL of leases. Their times are the database's clock."""
+
+from collections.abc import Sequence
+
+from foundation.storage import Database, Record
+
+# Renews the leases of stream `$1` for `$2` milliseconds, and says which of their turns an
+# interrupt waits for (2 is TURN_STATE_RUNNING).
+_RENEW = """
+WITH renewed AS (
+    UPDATE ledger.threads
+    SET lease_expires_at = clock_timestamp() + $2 * interval '1 millisecond'
+    WHERE lease_stream = $1
+    RETURNING workspace_id, session_id, thread_id, epoch
+)
+SELECT renewed.*, (
+    SELECT turn_id FROM ledger.turns turn
+    WHERE turn.thread_id = renewed.thread_id AND turn.state = 2 AND turn.interrupted
+    LIMIT 1
+) AS interrupted_turn_id
+FROM renewed
+"""
+
+_FREE_STREAM = """
+UPDATE ledger.threads SET lease_stream = NULL WHERE lease_stream = $1
+RETURNING thread_id
+"""
+
+_FREE_ORPHANS = """
+UPDATE ledger.threads SET lease_stream = NULL
+WHERE lease_stream = $1 AND (thread_id, epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))
+RETURNING thread_id
+"""
+
+_FREE_EXPIRED = """
+UPDATE ledger.threads SET lease_stream = NULL
+WHERE thread_id IN (
+    SELECT thread_id FROM ledger.threads
+    WHERE lease_stream IS NOT NULL AND lease_expires_at < clock_timestamp()
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING thread_id
+"""
+
+_FREE_ALL = """
+UPDATE ledger.threads SET lease_stream = NULL WHERE lease_stream IS NOT NULL
+RETURNING thread_id
+"""
+
+
+async def renew(db: Database, stream_id: str, lease_ms: int) -> list[Record]:
+    """Renew the leases of a stream: thread, epoch and interrupted turn of each."""
+    return await db.commit_one("ledger.heartbeat", _RENEW, stream_id, lease_ms)
+
+
+async def free_stream(db: Database, stream_id: str) -> int:
+    """Free what a lost stream still holds; how many leases."""
+    return len(await db.commit_one("ledger.free_stream", _FREE_STREAM, stream_id))
+
+
+async def free_orphans(db: Database, stream_id: str, claims: Sequence[tuple[str, int]]) -> int:
+    """Free claims (thread id, epoch) that a stream's runner never heard of; how many."""
+    threads = [thread_id for thread_id, _ in claims]
+    epochs = [epoch for _, epoch in claims]
+    return len(
+        await db.commit_one("ledger.free_orphans", _FREE_ORPHANS, stream_id, threads, epochs)
+    )
+
+
+async def free_expired(db: Database) -> int:
+    """Free the leases that nobody renewed; how many."""
+    return len(await db.commit_one("ledger.free_expired", _FREE_EXPIRED))
+
+
+async def free_all(db: Database) -> int:
+    """Free every lease; how many. Only for whoever knows that no other ledger process lives."""
+    return len(await db.commit_one("ledger.void_leases", _FREE_ALL))

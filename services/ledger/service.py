@@ -1,0 +1,202 @@
+"""gRPC in and out of the ledger."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from counterfoil.ledger.v1 import session_pb2, session_pb2_grpc, turn_pb2, turn_pb2_grpc
+from counterfoil.registry.v1 import registry_pb2_grpc
+from counterfoil.tools.v1 import tools_pb2_grpc
+
+from foundation.errors import not_found, wrong_state
+from foundation.rpc.context import workspace
+from services.ledger import interrupt, lease_store, session_store
+from services.ledger.attach import Attachments
+from services.ledger.dispatcher import Dispatcher
+from services.ledger.lanes import Lanes
+from services.ledger.log_list import History
+from services.ledger.sessions import Sessions
+from services.ledger.stream import Hub
+from services.ledger.turn_writes import TurnWrites
+from services.ledger.verify import Verifier
+
+if TYPE_CHECKING:
+    from foundation.bootstrap import Kernel
+
+_ID = re.compile(r"[a-z]{1,16}_[0-9a-z]{26}")
+
+
+async def start(kernel: "Kernel") -> None:
+    """Open the database and serve both sides of the ledger."""
+    db, ring = await kernel.database("ledger"), kernel.ring
+    hub = Hub(db, ring, session_store.probe)
+    lanes = Lanes(db, ring, hub)
+    dispatcher = Dispatcher(db, lanes)
+    sessions = Sessions(
+        lanes,
+        dispatcher,
+        registry_pb2_grpc.RegistryServiceStub(kernel.channel("registry")),
+        tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
+    )
+    kernel.register(
+        session_pb2_grpc.add_SessionServiceServicer_to_server,
+        SessionServicer(sessions, History(db, ring, session_store.probe), hub),
+    )
+    kernel.register(
+        turn_pb2_grpc.add_TurnServiceServicer_to_server,
+        TurnServicer(
+            lanes,
+            sessions,
+            Attachments(lanes, dispatcher),
+            hub,
+            Verifier(db, ring, session_store.probe),
+        ),
+    )
+    kernel.spawn(hub.run(), "ledger-hub")
+    kernel.spawn(dispatcher.run(), "ledger-dispatcher")
+
+
+async def void_leases(kernel: "Kernel") -> None:
+    """Free every lease of earlier boots: for whoever holds the lock of the data folder, before
+    anything is served."""
+    await lease_store.free_all(await kernel.database("ledger"))
+
+
+class SessionServicer(session_pb2_grpc.SessionServiceServicer):
+    """Public: sessions, their threads, their events."""
+
+    def __init__(self, sessions: Sessions, history: History, hub: Hub) -> None:
+        self._sessions = sessions
+        self._history = history
+        self._hub = hub
+
+    async def CreateSession(
+        self, request: session_pb2.CreateSessionRequest, context: Any
+    ) -> session_pb2.CreateSessionResponse:
+        session = await self._sessions.create(workspace(), request)
+        return session_pb2.CreateSessionResponse(session=session)
+
+    async def GetSession(
+        self, request: session_pb2.GetSessionRequest, context: Any
+    ) -> session_pb2.GetSessionResponse:
+        session = await self._sessions.get(workspace(), _known(request.session_id))
+        return session_pb2.GetSessionResponse(session=session)
+
+    async def DeleteSession(
+        self, request: session_pb2.DeleteSessionRequest, context: Any
+    ) -> session_pb2.DeleteSessionResponse:
+        await self._sessions.delete(workspace(), _known(request.session_id))
+        return session_pb2.DeleteSessionResponse(id=request.session_id)
+
+    async def SubmitEvents(
+        self, request: session_pb2.SubmitEventsRequest, context: Any
+    ) -> session_pb2.SubmitEventsResponse:
+        data = await self._sessions.submit(workspace(), _known(request.session_id), request.events)
+        return session_pb2.SubmitEventsResponse(data=data)
+
+    async def ListEvents(
+        self, request: session_pb2.ListEventsRequest, context: Any
+    ) -> session_pb2.ListEventsResponse:
+        _known(request.session_id)
+        return await self._history.list_events(workspace(), request)
+
+    def StreamEvents(
+        self, request: session_pb2.StreamEventsRequest, context: Any
+    ) -> AsyncIterator[session_pb2.StreamEventsResponse]:
+        _known(request.session_id)
+        return self._hub.stream(workspace(), request)
+
+    async def ListThreads(
+        self, request: session_pb2.ListThreadsRequest, context: Any
+    ) -> session_pb2.ListThreadsResponse:
+        threads = await self._sessions.threads(workspace(), _known(request.session_id))
+        return session_pb2.ListThreadsResponse(data=threads)
+
+
+class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
+    """Internal: who may run a turn, and what of it becomes public."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        sessions: Sessions,
+        attachments: Attachments,
+        hub: Hub,
+        verifier: Verifier,
+    ) -> None:
+        self._lanes = lanes
+        self._writes = TurnWrites(lanes)
+        self._sessions = sessions
+        self._attachments = attachments
+        self._hub = hub
+        self._verifier = verifier
+
+    def Attach(
+        self, request_iterator: AsyncIterator[turn_pb2.AttachRequest], context: Any
+    ) -> AsyncIterator[turn_pb2.AttachResponse]:
+        return self._attachments.attach(request_iterator)
+
+    async def BeginRound(
+        self, request: turn_pb2.BeginRoundRequest, context: Any
+    ) -> turn_pb2.BeginRoundResponse:
+        return await self._writes.begin_round(request)
+
+    async def AppendRound(
+        self, request: turn_pb2.AppendRoundRequest, context: Any
+    ) -> turn_pb2.AppendRoundResponse:
+        return await self._writes.append_round(request)
+
+    async def AppendProgress(
+        self, request: turn_pb2.AppendProgressRequest, context: Any
+    ) -> turn_pb2.AppendProgressResponse:
+        return await self._writes.append_progress(request)
+
+    async def CommitTurn(
+        self, request: turn_pb2.CommitTurnRequest, context: Any
+    ) -> turn_pb2.CommitTurnResponse:
+        return await self._writes.commit_turn(request)
+
+    async def PublishPreviews(
+        self, request: turn_pb2.PublishPreviewsRequest, context: Any
+    ) -> turn_pb2.PublishPreviewsResponse:
+        thread = request.fence.thread
+        self._hub.publish(
+            thread.workspace_id, thread.session_id, request.span_event_id, request.previews
+        )
+        return turn_pb2.PublishPreviewsResponse()
+
+    async def ReleaseTurn(
+        self, request: turn_pb2.ReleaseTurnRequest, context: Any
+    ) -> turn_pb2.ReleaseTurnResponse:
+        thread = await session_store.home_of_turn(self._lanes.db, request.turn_id)
+        async with self._lanes.change(
+            "ledger.release_turn", thread.workspace_id, thread.session_id
+        ) as change:
+            if change is None or change.lane.thread.deleted:
+                raise not_found("turn", request.turn_id)
+            if not interrupt.release(change.lane, request.turn_id):
+                raise wrong_state(f"turn {request.turn_id} is not quarantined")
+        return turn_pb2.ReleaseTurnResponse(thread=thread)
+
+    async def VerifyLog(
+        self, request: turn_pb2.VerifyLogRequest, context: Any
+    ) -> turn_pb2.VerifyLogResponse:
+        thread = await session_store.home_of_session(self._lanes.db, _known(request.session_id))
+        if request.workspace_id and request.workspace_id != thread.workspace_id:
+            raise not_found("session", request.session_id)
+        response = await self._verifier.verify(thread.workspace_id, thread.session_id)
+        response.thread.CopyFrom(thread)
+        return response
+
+    async def FinishDeletion(
+        self, request: turn_pb2.FinishDeletionRequest, context: Any
+    ) -> turn_pb2.FinishDeletionResponse:
+        await self._sessions.finish_deletion(request.thread)
+        return turn_pb2.FinishDeletionResponse()
+
+
+def _known(session_id: str) -> str:
+    """The id, unless it cannot be one of ours: such text never reaches the database."""
+    if _ID.fullmatch(session_id) is None:
+        raise not_found("session", session_id[:80])
+    return session_id
