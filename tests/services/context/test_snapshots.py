@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from counterfoil.context.v1 import context_pb2 as pb
+from counterfoil.transcript.v1.transcript_pb2 import ListEntriesRequest
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
 
+from foundation import failpoints
 from foundation.errors import Failure
 from foundation.storage.errors import SealBroken
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
@@ -267,10 +269,37 @@ async def test_a_part_lives_as_long_as_a_thread_that_uses_it(bench: Bench) -> No
     assert await bench.db.fetchval("SELECT count(*) FROM context.parts") == 0
 
 
-def _list(thread: ThreadRef) -> Any:
-    from counterfoil.transcript.v1.transcript_pb2 import ListEntriesRequest
-
+def _list(thread: ThreadRef) -> ListEntriesRequest:
     return ListEntriesRequest(thread=thread)
+
+
+async def test_a_deletion_never_takes_a_part_that_another_thread_is_about_to_use(
+    bench: Bench,
+) -> None:
+    await bench.ask()
+    await bench.append(INPUT, OTHER, blocks=[text("hi")])
+    head = (await bench.transcript.ListEntries(_list(OTHER))).head
+    await bench.prepare()
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(name: str) -> None:
+        if name == "context.prepare.before":
+            reached.set()
+            await go_on.wait()
+
+    failpoints.install(pause)
+    preparing = asyncio.create_task(bench.prepare(thread=OTHER, head=head))
+    await reached.wait()  # the other thread's use is written, not committed
+    deleting = asyncio.create_task(bench.tombstone())
+    while not await bench.db.fetchval(_WAITING):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    go_on.set()
+    other = await preparing
+    await deleting
+    assert await bench.rebuild(other.snapshot.id, OTHER) == other.body
+
+
+_WAITING = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
 
 
 async def test_parts_that_were_lost_are_stored_again(bench: Bench) -> None:
@@ -299,7 +328,6 @@ async def test_no_row_holds_a_request_or_anything_readable(bench: Bench) -> None
 
 async def test_snapshots_grow_at_most_twice_as_fast_as_the_transcript(bench: Bench) -> None:
     async def size(service: str) -> int:
-        await bench.db.fetchval("SELECT 1")
         return await bench.db.fetchval(
             "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c"
             " JOIN pg_namespace n ON n.oid = c.relnamespace"

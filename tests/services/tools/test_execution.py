@@ -36,20 +36,20 @@ class JournalInMemory:
         self.failures: list[tuple[str, Failure]] = []
         self.done = asyncio.Event()
 
-    async def StartOperation(self, request: pb.StartOperationRequest) -> Any:  # noqa: N802
+    async def StartOperation(self, request: pb.StartOperationRequest) -> Any:
         self._called("start")
         if self.nonce not in (None, request.nonce):
             raise Failure(reasons.ERROR_REASON_OPERATION_REFUSED, "another nonce")
         self.nonce, self.deadline_ms = request.nonce, request.deadline_ms
         return pb.StartOperationResponse()
 
-    async def ReceiveOutcome(self, request: pb.ReceiveOutcomeRequest) -> Any:  # noqa: N802
+    async def ReceiveOutcome(self, request: pb.ReceiveOutcomeRequest) -> Any:
         self._called("receive")
         assert request.nonce == self.nonce
         self.received = request.outcome
         return pb.ReceiveOutcomeResponse()
 
-    async def CompleteOperation(self, request: pb.CompleteOperationRequest) -> Any:  # noqa: N802
+    async def CompleteOperation(self, request: pb.CompleteOperationRequest) -> Any:
         self._called("complete")
         assert request.nonce == self.nonce
         assert current().deadline is None

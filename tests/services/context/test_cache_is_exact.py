@@ -1,0 +1,39 @@
+"""The warm path gives the bytes of the cold one, at every head. Pure."""
+
+import hashlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.context.cache import Warm
+from services.context.reducer import reduce, rewrites
+from tests.services.context.histories import History, histories
+
+
+def cold(history: History, through: int) -> Warm:
+    warm = Warm()
+    entries = history.entries[:through]
+    digest = entries[-1].digest if entries else b""
+    warm.extend(reduce(entries, history.projections), through, digest)
+    return warm
+
+
+@given(
+    histories(),
+    st.lists(st.tuples(st.sampled_from([b"{1[", b"{2["]), st.sampled_from([b"]}", b"],s}"]))),
+    st.data(),
+)
+def test_warm_bytes_and_digests_are_those_of_a_cold_start(
+    history: History, asked: list[tuple[bytes, bytes]], data: st.DataObject
+) -> None:
+    warm = Warm()
+    for head, tail in asked:
+        through = data.draw(st.integers(warm.seq, len(history.entries)))
+        new = history.entries[warm.seq : through]
+        if rewrites(new):
+            warm = cold(history, through)
+        elif new:
+            warm.extend(reduce(new, history.projections, warm.open), through, new[-1].digest)
+        body, digest = warm.request(head, tail)
+        assert body == cold(history, through).request(head, tail)[0]
+        assert digest == hashlib.sha256(body).digest()
