@@ -75,9 +75,9 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
 
 async def _void_leases(kernel: Kernel) -> None:
     """We hold the folder's lock, so no owner of an earlier boot can be alive."""
-    from services.ledger.attach import void_leases
+    from services.ledger.service import void_leases
 
-    await void_leases(await kernel.database("ledger"))
+    await void_leases(kernel)
 
 
 async def _with_databases(

@@ -94,7 +94,8 @@ class Pipeline:
             # A context variable set around a yield would leak into the consumer's task, so each
             # step of the generator gets the call's context of its own.
             behaviour = cast(Streaming, method.behaviour)
-            responses = behaviour(argument, None)
+            with serving(call):
+                responses = behaviour(argument, None)
             async with aclosing(cast(AsyncGenerator[Message], responses)):
                 while True:
                     with serving(call):
