@@ -106,6 +106,9 @@ class TurnWrites:
             yield change
 
 
+_WITH_ANSWERS = (commits.CONTINUE, commits.INTERRUPTED)
+
+
 async def _owned_or_stored(
     change: Change, turn_id: str, epoch: int, round_: int, kind: "turn_pb2.CommitKind.ValueType"
 ) -> "Turn | turn_pb2.CommitAnswer.ValueType":
@@ -185,18 +188,18 @@ async def _owner_results(
 
 
 async def _load_answers(change: Change, answer: "turn_pb2.CommitAnswer.ValueType") -> None:
-    if answer == turn_pb2.COMMIT_ANSWER_CONTINUE:
+    if answer in _WITH_ANSWERS:
         change.lane.bodies |= await change.bodies(claims.answer_positions(change.lane))
 
 
 def _fill(
     change: Change, response: turn_pb2.AppendRoundResponse | turn_pb2.CommitTurnResponse
 ) -> None:
-    """Log point, and with `continue` the answers."""
+    """Log point, and the answers so far for an owner that goes on, or closes and keeps them."""
     head = _head(change)
     response.position = head.position
     response.log_point.CopyFrom(claims.point(head))
-    if response.answer == commits.CONTINUE:
+    if response.answer in _WITH_ANSWERS:
         response.calls.extend(claims.calls(change.lane, change.lane.bodies))
         bodies = claims.companions(change.lane, change.lane.bodies)
         response.answer_system_bodies.extend(bodies)

@@ -937,11 +937,11 @@ class AppendRoundResponse(_message.Message):
     """Log position reached."""
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundCall]:
-        """With CONTINUE: the calls of the round with their answers."""
+        """With CONTINUE and INTERRUPTED: the calls of the round with their answers so far."""
 
     @_builtins.property
     def answer_system_bodies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """With CONTINUE: `system.message` bodies that came with the answers."""
+        """With CONTINUE and INTERRUPTED: `system.message` bodies that came with the answers."""
 
     @_builtins.property
     def log_point(self) -> Global___LogPoint:
@@ -1127,11 +1127,11 @@ class CommitTurnResponse(_message.Message):
     """Log position reached."""
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundCall]:
-        """With CONTINUE: the calls of the round with their answers."""
+        """With CONTINUE and INTERRUPTED: the calls of the round with their answers so far."""
 
     @_builtins.property
     def answer_system_bodies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """With CONTINUE: `system.message` bodies that came with the answers."""
+        """With CONTINUE and INTERRUPTED: `system.message` bodies that came with the answers."""
 
     @_builtins.property
     def log_point(self) -> Global___LogPoint:
