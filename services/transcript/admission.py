@@ -4,6 +4,7 @@ from counterfoil.transcript.v1 import transcript_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1.reference_pb2 import Head
 
+from foundation.digests import DIGEST_BYTES
 from foundation.errors import Failure, deleted, fenced, invalid
 from services.transcript.chain import StoredHead
 
@@ -34,6 +35,9 @@ def extend(head: StoredHead, expected: Head) -> None:
 
 def check_shape(request: pb.AppendEntryRequest) -> None:
     """Raise INVALID_FIELD for an entry whose parts do not belong together."""
+    head = request.expected_head
+    if len(head.digest) != (DIGEST_BYTES if head.seq else 0):
+        raise invalid("expected_head.digest", "a head has a digest of 32 bytes, an empty log none")
     is_answer = request.kind == pb.TRANSCRIPT_ENTRY_KIND_ANSWER
     if is_answer != request.HasField("attempt"):
         raise invalid("attempt", "an answer has an attempt, other entries have none")

@@ -144,6 +144,13 @@ async def test_a_foreign_workspace_sees_and_disturbs_nothing(bench: Bench) -> No
     assert (await bench.list()).head == head
 
 
+async def test_a_head_that_cannot_be_is_refused(bench: Bench) -> None:
+    for head in (Head(seq=0, digest=b"x" * 32), Head(seq=1), Head(seq=1, digest=b"x")):
+        with pytest.raises(Failure) as caught:
+            await bench.append("tent_1", head)
+        assert caught.value.path == "expected_head.digest"
+
+
 async def test_the_parts_of_an_entry_must_belong_together(bench: Bench) -> None:
     twice = answer("tent_1", "a", "b")
     twice.mappings[1].block_index = 0

@@ -3,6 +3,7 @@
 import pytest
 from counterfoil.transcript.v1 import transcript_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
+from sqlalchemy import Table
 
 from foundation.errors import Failure
 from services.transcript.schema import entries, heads, id_map
@@ -22,8 +23,7 @@ def flip(column: str, kind: str) -> str:
     return _FLIPPED[kind].format(column)
 
 
-def columns(table: object) -> list[tuple[str, str]]:
-    assert hasattr(table, "columns")
+def columns(table: Table) -> list[tuple[str, str]]:
     return [(c.name, str(c.type)) for c in table.columns]
 
 

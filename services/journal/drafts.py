@@ -1,0 +1,170 @@
+"""What a step writes, decided from what was read. Pure: no clock, no database, no keys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from counterfoil.journal.v1 import journal_pb2 as pb
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+
+from foundation.errors import Failure
+from services.journal.projection import Projected, may_have_run, not_run, project
+from services.journal.rows import Kept, Outcome, Role, Source, StoredOperation
+from services.journal.states import Effect, State, Step, decide
+
+Raws = Mapping[tuple[str, Role], bytes]
+"""Serialized outcomes by operation and role, as far as they are stored."""
+
+
+class Move(NamedTuple):
+    """An existing operation goes from one state to another, or is held where it is."""
+
+    operation_id: str
+    before: State
+    after: State
+
+
+@dataclass
+class Draft:
+    """All that one statement writes."""
+
+    moves: list[Move] = field(default_factory=list[Move])
+    births: list[tuple[str, State]] = field(default_factory=list[tuple[str, State]])
+    kept: list[Kept] = field(default_factory=list[Kept])
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to write."""
+        return not (self.moves or self.births or self.kept)
+
+    def move(self, operation_id: str, before: State, after: State) -> None:
+        """Let the operation change its state, or come into being in one."""
+        if before is State.ABSENT:
+            self.births.append((operation_id, after))
+        else:
+            self.moves.append(Move(operation_id, before, after))
+
+    def keep_late(self, operation: StoredOperation, source: Source, raw: bytes) -> None:
+        """Keep an outcome beside the decided one."""
+        self.moves.append(Move(operation.operation_id, operation.state, operation.state))
+        self.kept.append(Kept(operation.operation_id, Role.LATE, source, raw, None))
+
+
+def refused(operation_id: str, why: str) -> Failure:
+    """The step cannot be taken."""
+    return Failure(reasons.ERROR_REASON_OPERATION_REFUSED, f"{operation_id} {why}")
+
+
+def mismatch(operation_id: str, what: str) -> Failure:
+    """The same step was taken before, with something else."""
+    return Failure(
+        reasons.ERROR_REASON_DIGEST_MISMATCH, f"{operation_id} was recorded with another {what}"
+    )
+
+
+def check_kind(operation: StoredOperation, kind: int) -> None:
+    """Refuse a tool call where a provider call is meant, and the other way round."""
+    if operation.kind != kind:
+        raise refused(operation.operation_id, "is of another kind")
+
+
+def conclude_started(step: Step, operation_id: str, outcome: Outcome) -> Draft:
+    """An executor's outcome or receipt for a started operation."""
+    draft = Draft()
+    _, after = decide(step, State.STARTED)
+    draft.move(operation_id, State.STARTED, after)
+    if step is Step.RECEIVE:
+        kept = Kept(operation_id, Role.RECEIPT, Source.EXECUTOR, outcome.raw, None)
+    else:
+        kept = Kept(operation_id, Role.DECIDED, Source.EXECUTOR, *outcome)
+    draft.kept.append(kept)
+    return draft
+
+
+def conclude(step: Step, operation: StoredOperation, outcome: Outcome, raws: Raws) -> Draft:
+    """An executor's outcome or receipt, whose nonce was checked.
+
+    Raises OPERATION_REFUSED when the state forbids it, DIGEST_MISMATCH when the executor said
+    something else before.
+    """
+    id, state = operation.operation_id, operation.state
+    effect, after = decide(step, state)
+    if effect is Effect.REFUSE:
+        raise refused(id, f"is {state.name.lower()}")
+    if state is State.STARTED:
+        return conclude_started(step, id, outcome)
+    draft = Draft()
+    if effect is Effect.LATE or operation.source == Source.CLIENT:
+        _keep_executors_late(draft, operation, outcome.raw, raws)
+        return draft
+    if _executors(id, raws) != outcome.raw:
+        raise mismatch(id, "outcome")
+    if effect is Effect.MOVE:
+        draft.move(id, state, after)
+        # The receipt is the raw outcome; it is not stored twice.
+        draft.kept.append(Kept(id, Role.DECIDED, Source.EXECUTOR, None, outcome.projected))
+    return draft
+
+
+def answer(
+    draft: Draft, operation_id: str, operation: StoredOperation | None, given: Outcome, raws: Raws
+) -> None:
+    """Add a client's answer. It decides an open operation, and is kept late beside a closed one."""
+    state = State.ABSENT if operation is None else operation.state
+    effect, after = decide(Step.ANSWER, state)
+    if effect is Effect.MOVE:
+        draft.move(operation_id, state, after)
+        draft.kept.append(Kept(operation_id, Role.DECIDED, Source.CLIENT, *given))
+        receipt = raws.get((operation_id, Role.RECEIPT))
+        if receipt is not None and receipt != given.raw:
+            draft.kept.append(Kept(operation_id, Role.LATE, Source.EXECUTOR, receipt, None))
+        return
+    if operation is None or operation.has_late_outcome:
+        return
+    if _decided(operation_id, raws) != given.raw:
+        draft.keep_late(operation, Source.CLIENT, given.raw)
+
+
+def close(
+    draft: Draft, operation_id: str, operation: StoredOperation | None, kind: int, raws: Raws
+) -> None:
+    """Add a closure. `kind` is that of an operation that has no row."""
+    state = State.ABSENT if operation is None else operation.state
+    effect, after = decide(Step.CLOSE, state)
+    if effect is not Effect.MOVE:
+        return
+    draft.move(operation_id, state, after)
+    if (kind if operation is None else operation.kind) != pb.OPERATION_KIND_TOOL_CALL:
+        return
+    source, projected = _closure(operation_id, after, raws)
+    draft.kept.append(Kept(operation_id, Role.DECIDED, source, None, projected))
+
+
+def _closure(operation_id: str, after: State, raws: Raws) -> tuple[Source, Projected]:
+    if after is State.ABANDONED:
+        return Source.CLOSURE, not_run()
+    if after is State.AMBIGUOUS:
+        return Source.CLOSURE, may_have_run()
+    receipt = pb.Outcome.FromString(raws[operation_id, Role.RECEIPT])
+    return Source.EXECUTOR, project(receipt.content, is_error=receipt.is_error)
+
+
+def _keep_executors_late(draft: Draft, operation: StoredOperation, raw: bytes, raws: Raws) -> None:
+    id = operation.operation_id
+    if raw == _decided(id, raws):
+        return
+    late = raws.get((id, Role.LATE))
+    if late is None:
+        draft.keep_late(operation, Source.EXECUTOR, raw)
+    elif late != raw:
+        raise mismatch(id, "late outcome")
+
+
+def _executors(operation_id: str, raws: Raws) -> bytes | None:
+    """What the executor said first: its receipt, or the outcome that it completed with."""
+    return raws.get((operation_id, Role.RECEIPT), raws.get((operation_id, Role.DECIDED)))
+
+
+def _decided(operation_id: str, raws: Raws) -> bytes | None:
+    """The raw outcome that was decided; None where nobody gave one."""
+    return raws.get((operation_id, Role.DECIDED), raws.get((operation_id, Role.RECEIPT)))

@@ -1,0 +1,202 @@
+"""Reads and writes of operations: sealed on the way in, opened on the way out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from counterfoil.journal.v1 import journal_pb2 as pb
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+
+from foundation.errors import Failure, deleted, fenced
+from foundation.storage import Database, Record, SealRing
+from services.journal import store
+from services.journal.drafts import Draft, mismatch
+from services.journal.rows import Role, StoredOperation, ThreadKey, Vault, operation_of
+from services.journal.states import State
+
+TRIES = 8
+"""How often a write that met another one reads and decides again."""
+
+
+def contended(key: ThreadKey) -> Failure:
+    """Other writers were faster every time."""
+    return Failure(
+        reasons.ERROR_REASON_UNAVAILABLE, f"thread {key.thread_id} is written by many at once"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A thread's fence and some of its operations, of one moment."""
+
+    epoch_max: int
+    is_deleted: bool
+    operations: Mapping[str, StoredOperation]
+
+    def admit(self, key: ThreadKey, epoch: int) -> None:
+        """Raise DELETED or FENCED unless a writer with this epoch may write."""
+        if self.is_deleted:
+            raise deleted(key.thread_id)
+        if epoch < self.epoch_max:
+            raise fenced(epoch, self.epoch_max)
+
+    def admit_nonce(self, key: ThreadKey) -> None:
+        """Raise DELETED; whoever holds a nonce needs no epoch."""
+        if self.is_deleted:
+            raise deleted(key.thread_id)
+
+
+class Records:
+    """One thread's operations."""
+
+    def __init__(self, db: Database, ring: SealRing, key: ThreadKey) -> None:
+        self._db = db
+        self.key = key
+        self.vault = Vault(ring, key)
+
+    async def see(self, ids: Sequence[str]) -> Seen:
+        """The fence and those of the operations that exist."""
+        rows = await self._db.fetch(store.READ, *self.key, list(ids))
+        first = rows[0]
+        operations = [operation_of(row) for row in rows if row["operation_id"] is not None]
+        return Seen(
+            epoch_max=first["epoch_max"] or 0,
+            is_deleted=bool(first["is_deleted"]),
+            operations={operation.operation_id: operation for operation in operations},
+        )
+
+    async def raws(self, ids: Sequence[str]) -> dict[tuple[str, Role], bytes]:
+        """The raw outcomes of operations."""
+        rows = await self._db.fetch(store.RAWS, *self.key, list(ids))
+        found: dict[tuple[str, Role], bytes] = {}
+        for row in rows:
+            id, role = row["operation_id"], Role(row["role"])
+            found[id, role] = self.vault.open_raw(id, role, row["raw"])
+        return found
+
+    async def check_inputs(self, calls: Mapping[str, bytes]) -> None:
+        """Raise DIGEST_MISMATCH for a call that was prepared with another input.
+
+        One that was closed or answered before it was prepared has none.
+        """
+        for row in await self._db.fetch(store.INPUTS, *self.key, list(calls)):
+            id = row["operation_id"]
+            if self.vault.open_input(id, row["input"]) != calls[id]:
+                raise mismatch(id, "input")
+
+    async def write(
+        self,
+        failpoint: str,
+        draft: Draft,
+        *,
+        epoch: int = 0,
+        nonce_digest: bytes | None = None,
+        scope: pb.RoundScope | None = None,
+        kind: int = pb.OPERATION_KIND_TOOL_CALL,
+    ) -> list[Record] | None:
+        """Write a draft, all of it; None when somebody else was faster, or the fence refuses.
+
+        Returns the rows of the operations that existed, as they were before. `scope` and `kind`
+        are those of births.
+        """
+        vault, scope = self.vault, scope or pb.RoundScope()
+        rows = await self._db.commit_one(
+            failpoint,
+            store.DECIDE,
+            *self.key,
+            epoch,
+            [move.operation_id for move in draft.moves],
+            [move.before for move in draft.moves],
+            [move.after for move in draft.moves],
+            nonce_digest,
+            [id for id, _ in draft.births],
+            [state for _, state in draft.births],
+            kind,
+            scope.turn_id,
+            scope.round,
+            scope.attempt.epoch,
+            scope.attempt.number,
+            [k.operation_id for k in draft.kept],
+            [k.role for k in draft.kept],
+            [k.source for k in draft.kept],
+            [vault.sealed_raw(k) for k in draft.kept],
+            [vault.sealed_projection(k) for k in draft.kept],
+        )
+        if not rows or rows[0]["born"] < len(draft.births):
+            return None
+        return [row for row in rows if row["operation_id"] is not None]
+
+    async def prepare(
+        self,
+        failpoint: str,
+        epoch: int,
+        scope: pb.RoundScope,
+        calls: Sequence[pb.NewOperation],
+        ended: "EndedCall | None" = None,
+    ) -> frozenset[str] | None:
+        """Record tool calls, and the end of the provider call that caused them.
+
+        Returns the ids that are new; None when the provider call is not in the state in which it
+        was seen, or the fence refuses.
+        """
+        end = ended or _NO_CALL
+        rows = await self._db.commit_one(
+            failpoint,
+            store.PREPARE,
+            *self.key,
+            epoch,
+            end.operation_id,
+            end.before,
+            end.answer_digest or None,
+            end.failure,
+            scope.turn_id,
+            scope.round,
+            scope.attempt.epoch,
+            scope.attempt.number,
+            [call.id for call in calls],
+            [call.block_index for call in calls],
+            [call.owner for call in calls],
+            [call.tool_name for call in calls],
+            [call.tool_version for call in calls],
+            [self.vault.seal_input(call.id, call.input) for call in calls],
+        )
+        if not rows:
+            return None
+        return frozenset(row["operation_id"] for row in rows if row["operation_id"] is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """How a provider call ended, and the state in which it was seen (-1: there is no call)."""
+
+    operation_id: str
+    before: int
+    answer_digest: bytes
+    failure: str
+
+
+_NO_CALL = EndedCall("", -1, b"", "")
+
+
+def prepared(scope: pb.RoundScope, call: pb.NewOperation) -> StoredOperation:
+    """The operation that `Records.prepare` has just made of a call."""
+    return StoredOperation(
+        operation_id=call.id,
+        kind=pb.OPERATION_KIND_TOOL_CALL,
+        state=State.PREPARED,
+        turn_id=scope.turn_id,
+        round=scope.round,
+        attempt_epoch=scope.attempt.epoch,
+        attempt_number=scope.attempt.number,
+        block_index=call.block_index,
+        owner=call.owner,
+        tool_name=call.tool_name,
+        tool_version=call.tool_version,
+        nonce_digest=None,
+        started_at=None,
+        deadline_at=None,
+        snapshot_id="",
+        answer_digest=None,
+        source=None,
+        projection=None,
+        has_late_outcome=False,
+    )

@@ -1,0 +1,252 @@
+"""SQL of the journal.
+
+Every write is one statement: it locks the thread's fence row first, raises the epoch, and does the
+rest only if that was allowed and the operations stand where the decision saw them. What it
+returns is empty when it did nothing; the caller then reads and decides again.
+
+`$4` is the writer's epoch; 0 stands for a step that the nonce authorises.
+"""
+
+# Columns of an operation as `rows.StoredOperation` has them, with its outcome.
+READ = """
+SELECT f.epoch_max, f.is_deleted,
+    o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
+    o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
+    o.deadline_at, o.snapshot_id, o.answer_digest,
+    d.source, d.projection, l.operation_id IS NOT NULL AS has_late_outcome
+FROM (SELECT 1) AS one
+LEFT JOIN journal.fences f
+    ON f.workspace_id = $1 AND f.session_id = $2 AND f.thread_id = $3
+LEFT JOIN journal.operations o
+    ON o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+    AND o.operation_id = ANY($4::text[])
+LEFT JOIN journal.outcomes d
+    ON d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
+    AND d.operation_id = o.operation_id AND d.role = 2
+LEFT JOIN journal.outcomes l
+    ON l.workspace_id = $1 AND l.session_id = $2 AND l.thread_id = $3
+    AND l.operation_id = o.operation_id AND l.role = 3
+"""
+
+# All operations of a thread ($4 null) or of one turn, oldest first.
+LIST = """
+SELECT o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
+    o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
+    o.deadline_at, o.snapshot_id, o.answer_digest,
+    d.source, d.projection, l.operation_id IS NOT NULL AS has_late_outcome
+FROM journal.operations o
+LEFT JOIN journal.outcomes d
+    ON d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
+    AND d.operation_id = o.operation_id AND d.role = 2
+LEFT JOIN journal.outcomes l
+    ON l.workspace_id = $1 AND l.session_id = $2 AND l.thread_id = $3
+    AND l.operation_id = o.operation_id AND l.role = 3
+WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+  AND ($4::text IS NULL OR o.turn_id = $4)
+ORDER BY o.created_at, o.round, o.attempt_epoch, o.attempt_number, o.block_index, o.operation_id
+"""
+
+RAWS = """
+SELECT operation_id, role, raw FROM journal.outcomes
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+  AND operation_id = ANY($4::text[]) AND raw IS NOT NULL
+"""
+
+INPUTS = """
+SELECT operation_id, input FROM journal.operations
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+  AND operation_id = ANY($4::text[]) AND input IS NOT NULL
+"""
+
+# Provider calls of other turns have no owner any more: whether they ran is not known.
+FENCE = """
+WITH fence AS (
+    INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+    VALUES ($1, $2, $3, $4::bigint, FALSE)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE SET epoch_max = excluded.epoch_max
+    WHERE NOT f.is_deleted AND f.epoch_max <= $4
+    RETURNING 1
+), stray AS (
+    UPDATE journal.operations o SET state = 5
+    FROM fence
+    WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+      AND o.kind = 1 AND o.state = 2 AND o.turn_id <> $5
+)
+SELECT 1 FROM fence
+"""
+
+# $5 the provider call that this ends; $6 the state in which it was seen: -1 for no call at all,
+# 0 when it has no row. One that has ended with the same answer is as good. Then the tool calls.
+PREPARE = """
+WITH fence AS (
+    INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+    VALUES ($1, $2, $3, $4::bigint, FALSE)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE SET epoch_max = excluded.epoch_max
+    WHERE NOT f.is_deleted AND f.epoch_max <= $4
+    RETURNING 1
+), ended AS (
+    UPDATE journal.operations o
+    SET state = 4, answer_digest = coalesce(o.answer_digest, $7::bytea), failure = $8::text
+    FROM fence
+    WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+      AND o.operation_id = $5::text AND o.kind = 1 AND o.state = $6::smallint
+    RETURNING 1
+), born AS (
+    INSERT INTO journal.operations
+        (workspace_id, session_id, thread_id, operation_id, kind, state, turn_id, round,
+         attempt_epoch, attempt_number, block_index, owner, tool_name, tool_version,
+         snapshot_id, answer_digest, failure)
+    SELECT $1, $2, $3, $5, 1, 4, $9::text, $10::integer, $11::bigint, $12::integer, -1, 0, '', '',
+        '', $7, $8
+    FROM fence WHERE $6 = 0
+    ON CONFLICT DO NOTHING
+    RETURNING 1
+), granted AS (
+    SELECT FROM fence
+    WHERE $6 = -1 OR EXISTS (SELECT FROM ended) OR EXISTS (SELECT FROM born) OR EXISTS (
+        SELECT FROM journal.operations o
+        WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+          AND o.operation_id = $5 AND o.kind = 1 AND o.state = 4 AND o.answer_digest = $7
+    )
+), made AS (
+    INSERT INTO journal.operations
+        (workspace_id, session_id, thread_id, operation_id, kind, state, turn_id, round,
+         attempt_epoch, attempt_number, block_index, owner, tool_name, tool_version, input,
+         snapshot_id, failure)
+    SELECT $1, $2, $3, n.operation_id, 2, 1, $9, $10, $11, $12, n.block_index, n.owner,
+        n.tool_name, n.tool_version, n.input, '', ''
+    FROM granted, unnest($13::text[], $14::integer[], $15::smallint[], $16::text[], $17::text[],
+        $18::bytea[]) AS n(operation_id, block_index, owner, tool_name, tool_version, input)
+    ON CONFLICT DO NOTHING
+    RETURNING operation_id
+)
+SELECT made.operation_id FROM granted LEFT JOIN made ON TRUE
+"""
+
+START = """
+WITH fence AS (
+    INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+    VALUES ($1, $2, $3, $4::bigint, FALSE)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE SET epoch_max = excluded.epoch_max
+    WHERE NOT f.is_deleted AND f.epoch_max <= $4
+    RETURNING 1
+)
+UPDATE journal.operations o
+SET state = 2, nonce_digest = $6::bytea, started_at = clock_timestamp(),
+    deadline_at = clock_timestamp() + $7::bigint * interval '1 millisecond'
+FROM fence
+WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+  AND o.operation_id = $5::text AND o.kind = 2 AND o.state = 1
+RETURNING o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
+    o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
+    o.deadline_at, o.snapshot_id, o.answer_digest,
+    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome
+"""
+
+START_MODEL_CALL = """
+WITH fence AS (
+    INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+    VALUES ($1, $2, $3, $4::bigint, FALSE)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE SET epoch_max = excluded.epoch_max
+    WHERE NOT f.is_deleted AND f.epoch_max <= $4
+    RETURNING 1
+)
+INSERT INTO journal.operations AS o
+    (workspace_id, session_id, thread_id, operation_id, kind, state, turn_id, round,
+     attempt_epoch, attempt_number, block_index, owner, tool_name, tool_version,
+     nonce_digest, started_at, deadline_at, request_digest, snapshot_id, failure)
+SELECT $1, $2, $3, $5::text, 1, 2, $8::text, $9::integer, $10::bigint, $11::integer, -1, 0, '', '',
+    $6::bytea, clock_timestamp(), clock_timestamp() + $7::bigint * interval '1 millisecond',
+    $12::bytea, $13::text, ''
+FROM fence
+ON CONFLICT DO NOTHING
+RETURNING o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
+    o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
+    o.deadline_at, o.snapshot_id, o.answer_digest,
+    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome
+"""
+
+# Moves operations that were seen in a state ($5, $6 → $7), all or none, and creates closed ones
+# that have no row ($9, $10). $8: the nonce that they must have been started with, or null.
+# Outcomes of an operation that somebody else created meanwhile are left out.
+DECIDE = """
+WITH fence AS (
+    INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+    SELECT $1, $2, $3, $4::bigint, FALSE
+    WHERE $4 > 0 OR EXISTS (
+        SELECT FROM journal.fences WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+    )
+    ON CONFLICT (workspace_id, session_id, thread_id)
+    DO UPDATE SET epoch_max = greatest(f.epoch_max, excluded.epoch_max)
+    WHERE NOT f.is_deleted AND ($4 = 0 OR f.epoch_max <= $4)
+    RETURNING 1
+), held AS (
+    SELECT o.operation_id, o.kind, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
+        o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
+        o.deadline_at, o.snapshot_id, o.answer_digest
+    FROM fence, unnest($5::text[], $6::smallint[]) AS e(operation_id, state)
+    JOIN journal.operations o ON o.operation_id = e.operation_id
+    WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3 AND o.state = e.state
+      AND ($8::bytea IS NULL OR (o.nonce_digest = $8 AND o.kind = 2))
+    FOR UPDATE OF o
+), granted AS (
+    SELECT FROM fence WHERE (SELECT count(*) FROM held) = cardinality($5)
+), moved AS (
+    UPDATE journal.operations o SET state = e.state
+    FROM granted, unnest($5, $7::smallint[]) AS e(operation_id, state)
+    WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+      AND o.operation_id = e.operation_id AND o.state <> e.state
+), born AS (
+    INSERT INTO journal.operations
+        (workspace_id, session_id, thread_id, operation_id, state, kind, turn_id, round,
+         attempt_epoch, attempt_number, block_index, owner, tool_name, tool_version,
+         snapshot_id, failure)
+    SELECT $1, $2, $3, n.operation_id, n.state, $11::smallint, $12::text, $13::integer,
+        $14::bigint, $15::integer, -1, 0, '', '', '', ''
+    FROM granted, unnest($9::text[], $10::smallint[]) AS n(operation_id, state)
+    ON CONFLICT DO NOTHING
+    RETURNING operation_id
+), kept AS (
+    INSERT INTO journal.outcomes
+        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection)
+    SELECT $1, $2, $3, k.operation_id, k.role, k.source, k.raw, k.projection
+    FROM granted, unnest($16::text[], $17::smallint[], $18::smallint[], $19::bytea[], $20::bytea[])
+        AS k(operation_id, role, source, raw, projection)
+    WHERE k.operation_id = ANY($5) OR k.operation_id IN (SELECT operation_id FROM born)
+    ON CONFLICT DO NOTHING
+)
+SELECT (SELECT count(*) FROM born) AS born, held.*
+FROM granted LEFT JOIN held ON TRUE
+"""
+
+BURY = """
+INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+VALUES ($1, $2, $3, 9223372036854775807, TRUE)
+ON CONFLICT (workspace_id, session_id, thread_id)
+DO UPDATE SET epoch_max = excluded.epoch_max, is_deleted = TRUE
+"""
+
+# As states.py says for CLOSE; the bodies that a projection would need are erased anyway.
+CLOSE_ALL = """
+UPDATE journal.operations
+SET state = CASE state WHEN 1 THEN 6 WHEN 2 THEN 5 ELSE 4 END
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND state IN (1, 2, 3)
+"""
+
+ERASE_OPERATIONS = """
+UPDATE journal.operations SET input = NULL, tool_name = '', failure = ''
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+  AND (input IS NOT NULL OR tool_name <> '' OR failure <> '')
+"""
+
+ERASE_OUTCOMES = """
+UPDATE journal.outcomes SET raw = NULL, projection = NULL
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+  AND (raw IS NOT NULL OR projection IS NOT NULL)
+"""
+
+NOTE_ACCESS = """
+INSERT INTO journal.access
+    (workspace_id, session_id, thread_id, access_id, request_id, reader, purpose, operations)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
