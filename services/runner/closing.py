@@ -40,7 +40,7 @@ class Closer:
 
     async def interrupt(self) -> None:
         """Closes what is open and commits the turn as interrupted."""
-        await self._close_open_round(await self._open_calls())
+        await self._close_open_round(*await self._open_calls())
         await self._commit(turn_pb2.COMMIT_KIND_INTERRUPTED)
 
     async def settle(self) -> None:
@@ -49,7 +49,8 @@ class Closer:
         calls = self._turn.claim.calls
         if calls and (round_, RESULTS) not in self._turn.entries:
             operations = await self._close_calls(calls)
-            await self._writer.append_results(round_, calls, operations, ())
+            bodies = self._turn.claim.answer_system_bodies
+            await self._writer.append_results(round_, calls, operations, bodies)
         await self._commit(turn_pb2.COMMIT_KIND_SETTLED)
 
     async def fail(self, error: events_pb2.Event) -> None:
@@ -68,25 +69,29 @@ class Closer:
         await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
         await self.fail(error)
 
-    async def _open_calls(self) -> Sequence[turn_pb2.RoundCall]:
+    async def _open_calls(self) -> tuple[Sequence[turn_pb2.RoundCall], Sequence[bytes]]:
         """Calls of the newest round while their results are not in the transcript, as the ledger
-        knows them now: answers that came before the interrupt are among them."""
+        knows them now, and the system messages that came with answers: what clients gave before
+        the interrupt is kept."""
+        claim = self._turn.claim
         newest = self._turn.newest_answer()
         if newest is None:
-            closed = (self._turn.claim.round, RESULTS) in self._turn.entries
-            return [] if closed else self._turn.claim.calls
-        response = await self._publisher.publish(self._publisher.read(newest), NO_COMMIT)
+            closed = (claim.round, RESULTS) in self._turn.entries
+            return ([], []) if closed else (claim.calls, claim.answer_system_bodies)
         if (newest.round, RESULTS) in self._turn.entries:
-            return []
-        return response.calls
+            return [], []
+        response = await self._publisher.publish(self._publisher.read(newest), NO_COMMIT)
+        return response.calls, response.answer_system_bodies
 
-    async def _close_open_round(self, calls: Sequence[turn_pb2.RoundCall]) -> None:
+    async def _close_open_round(
+        self, calls: Sequence[turn_pb2.RoundCall], system_bodies: Sequence[bytes]
+    ) -> None:
         if not calls:
             return
         newest = self._turn.newest_answer()
         round_ = self._turn.claim.round if newest is None else newest.round
         operations = await self._close_calls(calls)
-        await self._writer.append_results(round_, calls, operations, ())
+        await self._writer.append_results(round_, calls, operations, system_bodies)
         await self._publisher.publish_results(calls, {op.id: op for op in operations})
 
     async def _close_calls(
