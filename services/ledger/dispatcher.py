@@ -6,8 +6,9 @@ Every second it looks for what was missed: a lost wake-up costs a second, never 
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any, Self
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Self
 
 import structlog
 from counterfoil.ledger.v1 import turn_pb2
@@ -158,12 +159,11 @@ class Dispatcher:
             self._scan = True
 
     def _free_soon(self, stream: RunnerStream, delay_s: float) -> None:
-        self._later(self._free(stream, delay_s), "ledger-free-stream")
+        self._later(partial(self._free, stream, delay_s), "ledger-free-stream")
 
-    def _later(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _later(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         """Run work that a rescan makes good when it fails."""
         if self._closed:
-            work.close()
             return
         task = asyncio.create_task(_unless_unavailable(work), name=name)
         self._background.add(task)
@@ -284,7 +284,7 @@ class Dispatcher:
 
     def erase_soon(self) -> None:
         """A session was deleted: hand it to a runner."""
-        self._later(self._offer_erasures(), "ledger-offer-erasures")
+        self._later(self._offer_erasures, "ledger-offer-erasures")
 
     async def _offer_erasures(self) -> None:
         stream = next(iter(self._streams.values()), None)
@@ -323,9 +323,9 @@ class Reservation:
             self._stream = None
 
 
-async def _unless_unavailable(work: Coroutine[Any, Any, None]) -> None:
+async def _unless_unavailable(work: Callable[[], Awaitable[None]]) -> None:
     try:
-        await work
+        await work()
     except Unavailable:
         _log.warning("the ledger's database is not reachable; trying again")
 

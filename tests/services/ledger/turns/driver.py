@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -378,9 +378,7 @@ def text_block(text: str) -> events_pb2.ContentBlock:
 
 
 def message(text: str) -> events_pb2.ClientEvent:
-    return events_pb2.ClientEvent(
-        user_message=events_pb2.UserMessage(content=[text_block(text)])
-    )
+    return events_pb2.ClientEvent(user_message=events_pb2.UserMessage(content=[text_block(text)]))
 
 
 def system(text: str) -> events_pb2.ClientEvent:
@@ -444,6 +442,15 @@ def _use(call: turn_pb2.RoundCall) -> events_pb2.Event:
     return events_pb2.Event(
         id=call.use_event_id, agent_tool_use=events_pb2.AgentToolUse(name=call.name, input=b"{}")
     )
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what another task does without telling."""
+    for _ in range(1000):
+        if await condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen")
 
 
 async def reason_of(awaitable: Any) -> str:

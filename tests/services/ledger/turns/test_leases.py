@@ -1,0 +1,289 @@
+"""Epochs, leases and takeovers: who may write, and when a turn is given up."""
+
+import asyncio
+
+import pytest
+from counterfoil.ledger.v1 import session_pb2, turn_pb2
+
+from foundation import failpoints
+from foundation.storage import CommitUnknown
+from services.ledger import lease_store
+from tests.services.ledger.turns.driver import (
+    ALLOW,
+    CUSTOM,
+    PLATFORM,
+    Ledger,
+    Runner,
+    Turn,
+    custom_result,
+    eventually,
+    interrupt,
+    message,
+    open_ledger,
+    reason_of,
+)
+
+PARK = turn_pb2.COMMIT_KIND_PARKED
+SETTLE = turn_pb2.COMMIT_KIND_SETTLED
+FAILED = turn_pb2.RELEASE_REASON_FAILED
+EXHAUSTED = "session.status_idle retries_exhausted"
+
+
+async def _lose(ledger: Ledger, runner: Runner, turn: Turn) -> None:
+    """The lease is freed without a commit."""
+    runner.release(turn, FAILED)
+    thread_id = turn.claim.thread.thread_id
+
+    async def free() -> bool:
+        sql = "SELECT lease_stream IS NULL FROM ledger.threads WHERE thread_id = $1"
+        return bool(await ledger.db.fetchval(sql, thread_id))
+
+    await eventually(free)
+
+
+async def _more(ledger: Ledger, before: int) -> list[str]:
+    """What comes into the log behind a position."""
+
+    async def grown() -> bool:
+        return await ledger.position > before
+
+    await eventually(grown)
+    return await ledger.types(before)
+
+
+async def _again(runner: Runner, turn: Turn) -> Turn:
+    runner.release(turn, FAILED)
+    return await runner.claimed()
+
+
+async def test_a_takeover_raises_the_epoch_and_fences_the_predecessor(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        old = await runner.claimed()
+        await old.begin()
+        new = await _again(runner, old)
+        assert (new.claim.epoch, new.claim.takeover) == (2, True)
+        assert await reason_of(old.begin(2)) == "FENCED"
+        assert await reason_of(old.append(old.answer(text="late"))) == "FENCED"
+        assert await reason_of(old.commit(PARK)) == "FENCED"
+        before = await ledger.position
+        await new.begin()
+        assert await ledger.types(before) == ["span.model_request_end", "span.model_request_start"]
+        assert (await ledger.log(before))[0]["is_error"] is True
+        await new.say("hi")
+    types = await ledger.types()
+    assert types.count("user.message") == 1
+    assert types.count("session.status_running") == 1
+
+
+async def test_a_stored_answer_of_a_lost_owner_is_published_once(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        old = await runner.claimed()
+        await old.begin()
+        request = old.answer((CUSTOM, ALLOW))
+        new = await _again(runner, old)
+        request.fence.CopyFrom(new.fence)
+        first = await new.append(request)
+        before = await ledger.position
+        second = await new.append(request)
+        assert (first.position, second.position) == (before, before)
+        changed = turn_pb2.AppendRoundRequest()
+        changed.CopyFrom(request)
+        changed.answer_digest = b"x" * 32
+        assert await reason_of(new.append(changed)) == "DIGEST_MISMATCH"
+    assert (await ledger.get()).usage.input_tokens == 10
+
+
+async def test_a_stream_that_breaks_frees_its_leases(dsn: str) -> None:
+    async with open_ledger(dsn, free_after_s=0.01) as ledger:
+        await ledger.create("go")
+        async with ledger.runner() as runner:
+            turn = await runner.claimed()
+        async with ledger.runner() as runner:
+            taken = await runner.claimed()
+            assert (taken.id, taken.claim.epoch, taken.claim.takeover) == (turn.id, 2, True)
+
+
+async def test_a_runner_that_attaches_again_keeps_what_it_holds(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+    async with ledger.runner(held=[turn.held]) as runner:
+        assert list(runner.attached.kept) == [turn.held]
+        await turn.say("still mine")
+    async with ledger.runner(held=[turn.held]) as runner:
+        assert not runner.attached.kept
+
+
+async def test_a_heartbeat_renews_and_tells_of_lost_claims(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        runner.heartbeat()
+        assert (await runner.receive()).WhichOneof("message") == "heartbeat"
+        assert await lease_store.free_expired(ledger.db) == 0
+        assert await lease_store.free_all(ledger.db) == 1
+        runner.heartbeat()
+        assert (await runner.receive()).fenced == turn.held
+        assert await reason_of(turn.begin()) == "FENCED"
+
+
+async def test_an_expired_lease_is_free(ledger: Ledger) -> None:
+    ledger.lanes.lease_ms = 1
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        await runner.claimed()
+        await asyncio.sleep(0.01)
+        await ledger.dispatcher.rescan()
+        assert (await runner.claimed()).claim.takeover
+
+
+async def test_interrupts_reach_a_runner_of_another_process(dsn: str, ledger: Ledger) -> None:
+    async with open_ledger(dsn) as other:
+        loop = asyncio.create_task(other.dispatcher.run())
+        await ledger.create("go")
+        other.thread = ledger.thread
+        async with other.runner() as runner:
+            turn = await runner.claimed()
+            await ledger.send(interrupt())
+            runner.heartbeat()
+            kinds = [await runner.receive(), await runner.receive()]
+            told = [one for one in kinds if one.WhichOneof("message") == "interrupt"]
+            assert [one.interrupt.turn_id for one in told] == [turn.id]
+            await turn.commit(
+                turn_pb2.COMMIT_KIND_INTERRUPTED, turn.entry(turn_pb2.ENTRY_KIND_INPUT)
+            )
+            await ledger.send(message("more"))
+            await runner.claimed()
+        loop.cancel()
+        await asyncio.gather(loop, return_exceptions=True)
+
+
+async def test_a_claim_whose_commit_was_not_answered_is_freed(ledger: Ledger) -> None:
+    await ledger.create()
+
+    async def lose(name: str) -> None:
+        if name == "ledger.submit_events.after":
+            raise CommitUnknown("lost")
+
+    async with ledger.runner() as runner:
+        failpoints.install(lose)
+        with pytest.raises(CommitUnknown):
+            await ledger.send(message("go"))
+        failpoints.install(None)
+        for _ in range(2):
+            runner.heartbeat()
+            assert (await runner.receive()).WhichOneof("message") == "heartbeat"
+        assert (await runner.claimed()).claim.takeover
+
+
+async def test_after_too_many_losses_the_turn_is_quarantined(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        await turn.ask((CUSTOM, ALLOW), (PLATFORM, ALLOW))
+        calls = turn.calls
+        for _ in range(5):
+            turn = await _again(runner, turn)
+        before = await ledger.position
+        await _lose(ledger, runner, turn)
+        await ledger.dispatcher.rescan()
+        assert await _more(ledger, before) == [
+            "user.custom_tool_result",
+            "agent.tool_result",
+            "session.error",
+            "session.thread_status_idle",
+            "session.usage",
+            EXHAUSTED,
+        ]
+        texts = [one["content"][0]["text"] for one in (await ledger.log(before))[:2]]
+        assert ["Nothing was executed" in texts[0], "may have run" in texts[1]] == [True, True]
+        assert (await ledger.get()).status == session_pb2.SESSION_STATUS_IDLE
+        assert await reason_of(ledger.send(custom_result(calls[0]))) == "ACTION_REFUSED"
+
+        # The next input gives it one more attempt, and goes behind it.
+        await ledger.send(message("again"))
+        settling = await runner.claimed()
+        assert settling.claim.state == turn_pb2.TURN_STATE_SETTLING
+        assert settling.claim.takeover
+        before = await ledger.position
+        await _lose(ledger, runner, settling)
+        await ledger.dispatcher.rescan()
+        assert (await _more(ledger, before))[-1] == EXHAUSTED
+
+        # And so does an operator.
+        request = turn_pb2.ReleaseTurnRequest(turn_id=turn.id)
+        await ledger.turns.ReleaseTurn(request, None)
+        settling = await runner.claimed()
+        settling.calls = calls
+        await settling.commit(SETTLE, settling.results())
+        following = await runner.claimed()
+        assert b"again" in following.claim.input.body
+        await following.say("at last", entries=[following.entry(turn_pb2.ENTRY_KIND_INPUT)])
+        assert await reason_of(ledger.turns.ReleaseTurn(request, None)) == "WRONG_STATE"
+
+
+async def test_progress_resets_the_count_of_losses(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        for _ in range(5):
+            turn = await _again(runner, turn)
+        await turn.ask((PLATFORM, ALLOW))
+        calls = turn.calls
+        for _ in range(5):
+            turn = await _again(runner, turn)
+        turn.calls = calls
+        await turn.progress(*calls)
+        await turn.say("done", entries=[turn.results()])
+    assert (await ledger.types())[-1] == "session.status_idle end_turn"
+
+
+async def test_drains_and_outages_do_not_count(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        for _ in range(8):
+            runner.release(turn, turn_pb2.RELEASE_REASON_DRAINING)
+            turn = await runner.claimed()
+            assert turn.claim.takeover
+        runner.release(turn, turn_pb2.RELEASE_REASON_UNAVAILABLE)
+
+        async def paused() -> bool:
+            sql = "SELECT claimable_at > now() + interval '0.2 s' FROM ledger.threads"
+            return bool(await ledger.db.fetchval(sql))
+
+        await eventually(paused)
+
+
+async def test_a_corrupt_transcript_quarantines_at_once(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        await ledger.send(message("next"))
+        before = await ledger.position
+        runner.release(turn, turn_pb2.RELEASE_REASON_CORRUPT)
+        assert (await _more(ledger, before))[-1] == EXHAUSTED
+        assert await ledger.db.fetchval("SELECT claimable_at FROM ledger.threads") is None
+
+
+async def test_releasing_a_turn_that_is_not_quarantined(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        request = turn_pb2.ReleaseTurnRequest(turn_id=turn.id)
+        assert await reason_of(ledger.turns.ReleaseTurn(request, None)) == "WRONG_STATE"
+        unknown = turn_pb2.ReleaseTurnRequest(turn_id="turn_1")
+        assert await reason_of(ledger.turns.ReleaseTurn(unknown, None)) == "NOT_FOUND"
+
+
+async def test_a_runner_gets_no_more_than_it_asked_for(ledger: Ledger) -> None:
+    for _ in range(3):
+        await ledger.create("go")
+    async with ledger.runner(capacity=2) as runner:
+        first, second = await runner.claimed(), await runner.claimed()
+        assert first.claim.thread != second.claim.thread
+        await first.say("hi")
+        third = await runner.claimed()
+        assert third.claim.thread not in (first.claim.thread, second.claim.thread)
