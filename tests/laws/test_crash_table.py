@@ -1,0 +1,324 @@
+"""The crash table: before and after every commit, the process dies there and the session completes.
+
+`TABLE` names every commit with the scenario that hits it and how often it does; a recording run
+of each scenario holds it complete. Each hit is killed on its own, because the same commit is
+another row of the turn protocol each time.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import anthropic
+import pytest
+from counterfoil.context.v1 import context_pb2
+from counterfoil.journal.v1 import journal_pb2
+from counterfoil.ledger.v1 import turn_pb2
+from counterfoil.transcript.v1 import transcript_pb2
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+from counterfoil.types.v1 import reference_pb2
+
+from foundation.errors import Failure
+from tests.support.chat import (
+    INTERRUPT,
+    Chat,
+    Event,
+    asks,
+    confirmation,
+    custom_tool,
+    patiently,
+    result,
+    revived,
+    start_anyhow,
+)
+from tests.support.invariants import check_everything
+from tests.support.model import Model, begins_with, script, text, use
+from tests.support.postgres import SessionPostgres
+from tests.support.system import MODES, Mode, System, system_of
+from tests.support.zygote import Zygote
+
+CALLS = [
+    text("Four calls."),
+    use("decide", text="a"),
+    use("note", text="b"),
+    use("transfer", text="c"),
+    use("decide", text="d"),
+]
+GATE = script({"content": CALLS}, {"content": [text("All done.")]})
+HELD = script({"content": [text("Slowly.")], "hold": "crash-table"})
+
+
+def answered(event: Event) -> Event:
+    """What the client says to a call."""
+    if event["type"] == "agent.tool_use":
+        return confirmation(event["id"])
+    return result(event["id"], f"decided {event['input']['text']}")
+
+
+async def parked(system: System) -> int:
+    """Custom calls, a platform call and one that asks, answered when the session waits for them;
+    a second message is queued meanwhile. Returns how often the provider may be asked."""
+    chat = await Chat.open(system, tools=[custom_tool("decide")])
+    history = await chat.complete([GATE, "thanks"], answered, early=False)
+    await check(chat, history, [GATE, "thanks"])
+    return 3
+
+
+async def early(system: System) -> int:
+    """The same, answered as soon as the calls are seen."""
+    chat = await Chat.open(system, tools=[custom_tool("decide")])
+    history = await chat.complete([GATE, "thanks"], answered)
+    await check(chat, history, [GATE, "thanks"])
+    return 3
+
+
+async def takeover(system: System) -> int:
+    """The runner dies while the provider answers."""
+    chat = await Chat.open(system, tools=[custom_tool("decide")])
+    talking = asyncio.create_task(chat.complete([HELD]))
+    await system.model.held("crash-table")
+    await system.kill_runner()
+    await system.model.release("crash-table")
+    await check(chat, await talking, [HELD])
+    return 2
+
+
+async def ending(system: System) -> int:
+    """A parked turn is interrupted, the next message settles it, and all is deleted."""
+    chat = await Chat.open(system, tools=[custom_tool("decide")])
+    await chat.complete([GATE], early=False, until=asks)
+    await patiently(system, lambda: interrupted(chat))
+    history = await chat.complete([GATE, "thanks"])
+    thread = await check(chat, history, [GATE, "thanks"])
+    await patiently(system, lambda: deleted(chat))
+    await erased(system, thread)
+    return 2
+
+
+async def interrupted(chat: Chat) -> None:
+    """Interrupts, unless that was done before the answer was lost."""
+    if not any(event["type"] == "user.interrupt" for event in await chat.history()):
+        await chat.send(INTERRUPT)
+
+
+async def deleted(chat: Chat) -> None:
+    """Deletes the session, its environment and its agent, as far as they are there."""
+    client = chat.client.beta
+    for delete, id in (
+        (client.sessions.delete, chat.id),
+        (client.environments.delete, chat.environment_id),
+        (client.agents.archive, chat.agent_id),
+    ):
+        with suppress(anthropic.NotFoundError):
+            await delete(id)
+
+
+async def erased(system: System, thread: reference_pb2.ThreadRef) -> None:
+    """Waits until every authority refuses the thread."""
+    stale = reference_pb2.Fence(thread=thread, epoch=1)
+    fences: list[Callable[[], Awaitable[object]]] = [
+        lambda: system.transcript.Fence(transcript_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
+        lambda: system.journal.Fence(journal_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
+        lambda: system.context.Fence(context_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
+    ]
+    async with asyncio.timeout(30):
+        for fence in fences:
+            while await _reason(fence) != reasons.ERROR_REASON_DELETED:
+                await asyncio.sleep(0.05)
+
+
+async def _reason(call: Callable[[], Awaitable[object]]) -> int:
+    try:
+        await call()
+    except Failure as failure:
+        return failure.reason
+    return 0
+
+
+async def check(chat: Chat, history: list[Event], messages: list[str]) -> reference_pb2.ThreadRef:
+    """Each message once, and everything that must hold of any session."""
+    said = [event["content"][0]["text"] for event in history if event["type"] == "user.message"]
+    assert sorted(said) == sorted(messages)
+    asked = await check_everything(chat, history)
+    begins_with(asked)
+    log = await chat.system.turns.VerifyLog(turn_pb2.VerifyLogRequest(session_id=chat.id))
+    return log.thread
+
+
+Scenario = Callable[[System], Awaitable[int]]
+
+TABLE: dict[Scenario, dict[str, int]] = {
+    parked: {
+        "registry.create_pepper": 1,
+        "registry.ensure_workspace": 1,
+        "registry.create_agent": 1,
+        "registry.create_environment": 1,
+        "ledger.void_leases": 1,
+        "ledger.offer_erasure": 1,
+        "ledger.free_expired": 1,
+        "ledger.heartbeat": 1,
+        "ledger.create_session": 1,
+        "ledger.submit_events": 5,
+        "ledger.claim": 3,
+        "ledger.begin_round": 3,
+        "ledger.append_round": 3,
+        "ledger.append_progress": 2,
+        "ledger.commit_turn": 1,
+        "ledger.access": 1,
+        "transcript.append": 6,
+        "transcript.resolve": 1,
+        "transcript.note_access": 1,
+        "context.create_part_key": 1,
+        "context.prepare": 3,
+        "context.note_access": 1,
+        "journal.start_model_call": 3,
+        "journal.complete_model_call": 3,
+        "journal.start": 2,
+        "journal.receive": 2,
+        "journal.complete": 4,
+        "journal.complete_client_calls": 1,
+        "journal.inspect": 1,
+    },
+    early: {
+        "ledger.submit_events": 5,
+        "ledger.commit_turn": 1,
+        "ledger.append_progress": 2,
+        "journal.complete_client_calls": 1,
+    },
+    takeover: {
+        "ledger.claim": 2,
+        "ledger.free_stream": 1,
+        "transcript.fence": 1,
+        "journal.fence": 1,
+        "context.fence": 1,
+    },
+    ending: {
+        "ledger.submit_events": 3,
+        "ledger.claim": 3,
+        "ledger.commit_turn": 2,
+        "ledger.delete_session": 1,
+        "ledger.finish_deletion": 1,
+        "transcript.append": 5,
+        "transcript.tombstone": 1,
+        "journal.close": 1,
+        "journal.tombstone": 1,
+        "context.tombstone": 1,
+        "registry.archive_agent": 1,
+        "registry.delete_environment": 1,
+    },
+}
+"""Scenario → commit → how often the scenario makes it, at least."""
+
+TIMED = {
+    "ledger.heartbeat": "every few seconds, and only while a turn is held",
+    "ledger.free_expired": "every second",
+    "ledger.offer_erasure": "every second",
+    "ledger.free_stream": "a second after a stream was lost, in a split system",
+    "ledger.void_leases": "when an embedded system starts",
+}
+"""Commits that time or a start makes: a kill there may not come, or come anywhere in a turn."""
+
+SPLIT_HITS_MAX = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """Die at the n-th hit of a failpoint in a scenario."""
+
+    mode: Mode
+    scenario: Scenario
+    point: str
+    at: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.mode}-{self.scenario.__name__}-{self.point}@{self.at}"
+
+    @property
+    def commit(self) -> str:
+        return self.point.rpartition(".")[0]
+
+    @property
+    def failpoint(self) -> str:
+        return f"{self.point}=kill@{self.at}"
+
+    @property
+    def repeats(self) -> int:
+        """How many more provider calls the death may cause: an answer that was not stored yet."""
+        return self.point == "transcript.append.before" or self.commit in TIMED
+
+
+def _cases() -> list[Case]:
+    return [
+        Case(mode, scenario, f"{name}.{side}", at)
+        for mode in MODES
+        for scenario, commits in TABLE.items()
+        for name, hits in commits.items()
+        for side in ("before", "after")
+        for at in range(1, (hits if mode == "embedded" else min(hits, SPLIT_HITS_MAX)) + 1)
+    ]
+
+
+QUICK = {
+    "embedded-parked-ledger.submit_events.after@1",
+    "embedded-parked-transcript.append.before@2",
+    "embedded-parked-transcript.append.after@2",
+    "embedded-parked-journal.receive.after@1",
+    "embedded-parked-ledger.append_progress.before@1",
+    "embedded-parked-ledger.commit_turn.after@1",
+    "embedded-parked-transcript.append.after@3",
+    "embedded-ending-ledger.submit_events.after@2",
+    "embedded-takeover-context.fence.after@1",
+    "split-parked-ledger.append_round.after@1",
+}
+"""What every run of the tests shows; the whole table is in the full run."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.id, marks=() if case.id in QUICK else pytest.mark.full)
+        for case in _cases()
+    ],
+)
+async def test_a_death_at_a_commit_changes_nothing(
+    case: Case, zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> None:
+    async with system_of(case.mode, zygote, model, postgres) as system:
+        at_start = await start_anyhow(system, case.failpoint)
+        async with revived(system, case.failpoint if case.scenario is takeover else "") as dead:
+            asked_max = await case.scenario(system)
+            if case.commit not in TIMED and not at_start:
+                async with asyncio.timeout(10):
+                    await system.up.wait()
+                    while not _died(case, dead):
+                        await asyncio.sleep(0.02)
+        asked = await model.asked()
+        assert len(asked) <= asked_max + case.repeats, [one.record for one in asked]
+
+
+def _died(case: Case, dead: list[str]) -> bool:
+    return len(dead) > (case.scenario is takeover)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("scenario", TABLE, ids=lambda scenario: scenario.__name__)
+async def test_the_table_names_every_commit(
+    scenario: Scenario, tmp_path: Path, zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> None:
+    async with system_of("embedded", zygote, model, postgres) as system:
+        record = tmp_path / "hits"
+        system.environment["COUNTERFOIL_FAILPOINTS_RECORD"] = str(record)
+        await system.start()
+        async with revived(system):
+            await scenario(system)
+    hits = Counter(record.read_text().split())
+    named = {name for commits in TABLE.values() for name in commits}
+    assert {hit.rpartition(".")[0] for hit in hits} <= named
+    for name, number in TABLE[scenario].items():
+        if name not in TIMED:
+            assert hits[f"{name}.before"] >= number, name
+            assert hits[f"{name}.after"] >= number, name
