@@ -8,7 +8,7 @@ from counterfoil.ledger.v1 import events_pb2, turn_pb2
 from foundation import ids
 from foundation.errors import invalid
 from services.ledger import barrier, interrupt, notices
-from services.ledger.lane import OVER, Companion, Lane, Turn
+from services.ledger.lane import OVER, Lane, Turn
 
 _RESULTS = ("user_custom_tool_result",)
 _MAY_LEAD_SYSTEM = ("user_message", *_RESULTS)
@@ -129,11 +129,8 @@ def _system(lane: Lane, before: Member, member: Member) -> int:
         turn.system_event_id = member.event.id
         turn.system_position = lane.queue(member.event)
         return turn.system_position
-    if front is None:
-        raise invalid(member.path, "the answer before it belongs to no turn")
-    position = lane.queue(member.event)
-    lane.companions.append(Companion(front.turn_id, front.round, position, member.event.id))
-    return position
+    use_id = before.event.user_custom_tool_result.custom_tool_use_id
+    return barrier.attach_system(lane, member.path, use_id, member.event)
 
 
 def _check_thread(lane: Lane, member: Member) -> None:

@@ -4,7 +4,7 @@ from counterfoil.ledger.v1 import events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import runtime_pb2
 
-from foundation.errors import Failure
+from foundation.errors import Failure, invalid
 from foundation.outcomes import MAY_HAVE_RUN_TEXT, NOT_RUN_TEXT
 from services.ledger import notices
 from services.ledger.lane import Answer, Call, Lane, Source, Turn
@@ -40,6 +40,15 @@ def answer_result(lane: Lane, path: str, event: events_pb2.Event) -> int:
     call.result_source, call.result_event_id = Source.CLIENT, event.id
     call.result_position = position
     return position
+
+
+def attach_system(lane: Lane, path: str, use_id: str, event: events_pb2.Event) -> int:
+    """A system message goes with the answer directly before it; the event's position."""
+    call = next((call for call in lane.calls if call.use_event_id == use_id), None)
+    if call is None:
+        raise invalid(path, "the call answered before it is closed")
+    call.system_event_id, call.system_position = event.id, lane.queue(event)
+    return lane.position
 
 
 def answer_confirmation(lane: Lane, path: str, event: events_pb2.Event) -> int:
@@ -78,16 +87,15 @@ def close_publicly(lane: Lane) -> None:
 
 
 def mark_handled(lane: Lane) -> None:
-    """Confirmations and companion messages that waited for their turn take effect now."""
+    """Confirmations and system messages that waited for their turn take effect now."""
     marks: list[tuple[int, str, str]] = []
     for call in lane.calls:
         if call.answer != Answer.NONE and not call.answer_marked:
             call.answer_marked = True
             marks.append((call.answer_position or 0, call.answer_event_id or "", _CONFIRMATION))
-    for companion in lane.companions:
-        if not companion.marked:
-            companion.marked = True
-            marks.append((companion.position, companion.event_id, _SYSTEM))
+        if call.system_event_id is not None and not call.system_marked:
+            call.system_marked = True
+            marks.append((call.system_position or 0, call.system_event_id, _SYSTEM))
     for position, event_id, event_type in sorted(marks):
         lane.mark(event_id, event_type, position)
 

@@ -1,4 +1,4 @@
-"""What a claim hands to a runner, and what a `continue` hands back. Pure."""
+"""What a claim hands to a runner, and what some commits hand back. Pure."""
 
 from collections.abc import Mapping
 
@@ -21,8 +21,8 @@ def positions(lane: Lane) -> list[int]:
 def answer_positions(lane: Lane) -> list[int]:
     """Log positions of the answers to the open round, and of the messages that came with them."""
     answers = [call.answer_position for call in lane.calls if call.answer != Answer.NONE]
-    companions = [companion.position for companion in lane.companions]
-    return [position for position in (*answers, *companions) if position is not None]
+    systems = [call.system_position for call in lane.calls]
+    return [position for position in (*answers, *systems) if position is not None]
 
 
 def message(
@@ -48,12 +48,13 @@ def message(
         input=given,
         round=turn.round,
         calls=calls(lane, bodies),
-        answer_system_bodies=companions(lane, bodies),
+        answer_system_bodies=systems(lane, bodies),
         transcript_head=reference_pb2.Head(seq=thread.head_seq, digest=thread.head_digest),
         log_point=point(head),
         runtime=runtime,
         rounds_used=turn.round + 1,
         settled_reason=turn.stop_reason,
+        traceparent=turn.traceparent,
     )
 
 
@@ -62,9 +63,10 @@ def calls(lane: Lane, bodies: Mapping[int, bytes]) -> list[turn_pb2.RoundCall]:
     return [_call(call, bodies) for call in lane.calls]
 
 
-def companions(lane: Lane, bodies: Mapping[int, bytes]) -> list[bytes]:
-    """The messages that came with the answers, in order."""
-    return [bodies[companion.position] for companion in lane.companions]
+def systems(lane: Lane, bodies: Mapping[int, bytes]) -> list[bytes]:
+    """The system messages that came with the answers, in the order of their arrival."""
+    positions = [call.system_position for call in lane.calls if call.system_position is not None]
+    return [bodies[position] for position in sorted(positions)]
 
 
 def point(head: LogHead) -> turn_pb2.LogPoint:

@@ -13,7 +13,7 @@ from typing import Self
 import structlog
 from counterfoil.ledger.v1 import turn_pb2
 
-from foundation import ids
+from foundation import ids, telemetry
 from foundation.storage import Database, Unavailable
 from services.ledger import claiming, lease_store, session_store
 from services.ledger.lane import Ended
@@ -165,7 +165,7 @@ class Dispatcher:
         """Run work that a rescan makes good when it fails."""
         if self._closed:
             return
-        task = asyncio.create_task(_unless_unavailable(work), name=name)
+        task = telemetry.detached(_unless_unavailable(work), name)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
@@ -246,7 +246,7 @@ class Dispatcher:
             return False
         wanted = len(self._targets) + (1 if self._scan else 0)
         while len(self._claimers) < min(_CLAIMERS_MAX, wanted, room):
-            task = asyncio.create_task(self._claim_all(), name="ledger-claim")
+            task = telemetry.detached(self._claim_all(), "ledger-claim")
             self._claimers.add(task)
             task.add_done_callback(self._claimers.discard)
         return True

@@ -109,6 +109,7 @@ class Turn:
     takeovers: int = 0
     not_before: datetime | None = None
     released: bool = False
+    traceparent: str = ""
 
 
 @dataclass(slots=True)
@@ -133,6 +134,9 @@ class Call:
     result_source: Source = Source.NONE
     result_event_id: str | None = None
     result_position: int | None = None
+    system_event_id: str | None = None
+    system_position: int | None = None
+    system_marked: bool = False
 
     @property
     def client_owned(self) -> bool:
@@ -145,17 +149,6 @@ class Call:
         asks = self.policy == runtime_pb2.TOOL_POLICY_ALWAYS_ASK
         platform = self.owner == runtime_pb2.TOOL_OWNER_PLATFORM_MANAGED
         return self.client_owned or (platform and asks)
-
-
-@dataclass(slots=True)
-class Companion:
-    """A `system.message` that came with an answer."""
-
-    turn_id: str
-    round: int
-    position: int
-    event_id: str
-    marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +189,8 @@ class Commit:
 class Lane:
     """What one transaction on a session works with.
 
-    `turns` are the oldest two that are not over, then the new ones; `calls` and `companions` those
-    of the front turn's newest round while it is open, `past` calls of older rounds where needed.
+    `turns` are the oldest two that are not over, then the new ones; `calls` those of the front
+    turn's newest round while it is open, `past` calls of older rounds where needed.
     """
 
     session: Session
@@ -206,10 +199,8 @@ class Lane:
     turns: list[Turn]
     now: datetime
     calls: list[Call] = field(default_factory=list[Call])
-    companions: list[Companion] = field(default_factory=list[Companion])
     past: list[Call] = field(default_factory=list[Call])
     settled_calls: list[Call] = field(default_factory=list[Call])
-    settled_companions: list[Companion] = field(default_factory=list[Companion])
     drafts: list[Draft] = field(default_factory=list[Draft])
     bodies: dict[int, bytes] = field(default_factory=dict[int, bytes])
     new_entries: list[Entry] = field(default_factory=list[Entry])
@@ -280,8 +271,7 @@ class Lane:
     def next_round(self) -> None:
         """The calls of the open round are put aside; what changed of them is still stored."""
         self.settled_calls += self.calls
-        self.settled_companions += self.companions
-        self.calls, self.companions = [], []
+        self.calls = []
 
     def refresh_claimable(self) -> None:
         """Set from when on the thread has something to claim."""

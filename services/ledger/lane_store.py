@@ -11,7 +11,6 @@ from foundation.storage import Connection, Database, Record
 from services.ledger.lane import (
     Answer,
     Call,
-    Companion,
     Ended,
     Lane,
     Session,
@@ -19,7 +18,7 @@ from services.ledger.lane import (
     Thread,
     Turn,
 )
-from services.ledger.log_writer import LogHead, Planned
+from services.ledger.log_writer import LogHead
 
 # Rows of other tables are read by statements of their own, after the lock: they would be those of
 # the moment before it.
@@ -51,7 +50,7 @@ _TURNS = """
 SELECT turn_id, input_position, input_event_id, state, system_event_id, system_position, marked,
     interrupted, interrupt_event_id, interrupt_position, stop_reason, round, round_open,
     attempt_round, attempt_epoch, attempt_number, span_event_id, span_open, continued_epoch,
-    takeovers, not_before, released
+    takeovers, not_before, released, traceparent
 FROM ledger.turns
 WHERE workspace_id = $1 AND thread_id = $2 AND state <> 6
 ORDER BY input_position
@@ -61,7 +60,7 @@ LIMIT 2
 _CALLS = """
 SELECT turn_id, round, place, block_index, use_event_id, operation_id, owner, policy, name, state,
     answer, answer_event_id, answer_position, answer_digest, answer_marked, result_source,
-    result_event_id, result_position
+    result_event_id, result_position, system_event_id, system_position, system_marked
 FROM ledger.calls
 WHERE workspace_id = $1 AND turn_id = $2 AND round = $3
 ORDER BY place
@@ -70,16 +69,9 @@ ORDER BY place
 _CALLS_OF_OPERATIONS = """
 SELECT turn_id, round, place, block_index, use_event_id, operation_id, owner, policy, name, state,
     answer, answer_event_id, answer_position, answer_digest, answer_marked, result_source,
-    result_event_id, result_position
+    result_event_id, result_position, system_event_id, system_position, system_marked
 FROM ledger.calls
 WHERE workspace_id = $1 AND turn_id = $2 AND operation_id = ANY ($3::text[])
-"""
-
-_COMPANIONS = """
-SELECT turn_id, round, position, event_id, marked
-FROM ledger.companions
-WHERE workspace_id = $1 AND turn_id = $2 AND round = $3
-ORDER BY position
 """
 
 _ROUND = """
@@ -119,17 +111,49 @@ WITH session AS (
             ELSE lease_expires_at
         END
     WHERE workspace_id = $1 AND thread_id = $14
+), round AS (
+    INSERT INTO ledger.rounds (workspace_id, session_id, turn_id, round, answer_entry_id,
+        answer_digest, attempt_epoch, attempt_number)
+    SELECT $1, $2, given.*
+    FROM unnest($45::text[], $46::int[], $47::text[], $48::bytea[], $49::bigint[], $50::int[])
+        AS given
+), entry AS (
+    INSERT INTO ledger.entries (workspace_id, session_id, thread_id, turn_id, seq, entry_id, kind,
+        digest)
+    SELECT $1, $2, $14, given.*
+    FROM unnest($51::text[], $52::bigint[], $53::text[], $54::smallint[], $55::bytea[]) AS given
+), commit AS (
+    INSERT INTO ledger.commits (workspace_id, session_id, turn_id, epoch, round, kind, answer)
+    SELECT $1, $2, given.*
+    FROM unnest($56::text[], $57::bigint[], $58::int[], $59::smallint[], $60::smallint[]) AS given
+), call AS (
+    INSERT INTO ledger.calls (workspace_id, session_id, turn_id, round, place, block_index,
+        use_event_id, operation_id, owner, policy, name, state, answer, answer_event_id,
+        answer_position, answer_digest, answer_marked, result_source, result_event_id,
+        result_position, system_event_id, system_position, system_marked)
+    SELECT $1, $2, given.*
+    FROM unnest($61::text[], $62::int[], $63::int[], $64::int[], $65::text[], $66::text[],
+        $67::smallint[], $68::smallint[], $69::text[], $70::smallint[], $71::smallint[],
+        $72::text[], $73::bigint[], $74::bytea[], $75::bool[], $76::smallint[], $77::text[],
+        $78::bigint[], $79::text[], $80::bigint[], $81::bool[]) AS given
+    ON CONFLICT (turn_id, round, place) DO UPDATE SET
+        state = excluded.state, answer = excluded.answer,
+        answer_event_id = excluded.answer_event_id, answer_position = excluded.answer_position,
+        answer_digest = excluded.answer_digest, answer_marked = excluded.answer_marked,
+        result_source = excluded.result_source, result_event_id = excluded.result_event_id,
+        result_position = excluded.result_position, system_event_id = excluded.system_event_id,
+        system_position = excluded.system_position, system_marked = excluded.system_marked
 )
-INSERT INTO ledger.turns AS stored (workspace_id, session_id, thread_id, turn_id, input_position,
+INSERT INTO ledger.turns (workspace_id, session_id, thread_id, turn_id, input_position,
     input_event_id, state, system_event_id, system_position, marked, interrupted,
     interrupt_event_id, interrupt_position, stop_reason, round, round_open, attempt_round,
     attempt_epoch, attempt_number, span_event_id, span_open, continued_epoch, takeovers,
-    not_before, released)
+    not_before, released, traceparent)
 SELECT $1, $2, $14, given.*
 FROM unnest($23::text[], $24::bigint[], $25::text[], $26::smallint[], $27::text[], $28::bigint[],
     $29::bool[], $30::bool[], $31::text[], $32::bigint[], $33::smallint[], $34::int[],
     $35::bool[], $36::int[], $37::bigint[], $38::int[], $39::text[], $40::bool[], $41::bigint[],
-    $42::int[], $43::timestamptz[], $44::bool[]) AS given
+    $42::int[], $43::timestamptz[], $44::bool[], $82::text[]) AS given
 ON CONFLICT (turn_id) DO UPDATE SET
     state = excluded.state, system_event_id = excluded.system_event_id,
     system_position = excluded.system_position, marked = excluded.marked,
@@ -139,47 +163,8 @@ ON CONFLICT (turn_id) DO UPDATE SET
     attempt_round = excluded.attempt_round, attempt_epoch = excluded.attempt_epoch,
     attempt_number = excluded.attempt_number, span_event_id = excluded.span_event_id,
     span_open = excluded.span_open, continued_epoch = excluded.continued_epoch,
-    takeovers = excluded.takeovers, not_before = excluded.not_before, released = excluded.released
-"""
-
-_SAVE_RECORDS = """
-WITH round AS (
-    INSERT INTO ledger.rounds (workspace_id, session_id, turn_id, round, answer_entry_id,
-        answer_digest, attempt_epoch, attempt_number)
-    SELECT $1, $2, given.*
-    FROM unnest($4::text[], $5::int[], $6::text[], $7::bytea[], $8::bigint[], $9::int[]) AS given
-), entry AS (
-    INSERT INTO ledger.entries (workspace_id, session_id, thread_id, turn_id, seq, entry_id, kind,
-        digest)
-    SELECT $1, $2, $3, given.*
-    FROM unnest($10::text[], $11::bigint[], $12::text[], $13::smallint[], $14::bytea[]) AS given
-)
-INSERT INTO ledger.commits (workspace_id, session_id, turn_id, epoch, round, kind, answer)
-SELECT $1, $2, given.*
-FROM unnest($15::text[], $16::bigint[], $17::int[], $18::smallint[], $19::smallint[]) AS given
-"""
-
-_SAVE_CALLS = """
-WITH companion AS (
-    INSERT INTO ledger.companions (workspace_id, session_id, turn_id, round, position, event_id,
-        marked)
-    SELECT $1, $2, given.*
-    FROM unnest($21::text[], $22::int[], $23::bigint[], $24::text[], $25::bool[]) AS given
-    ON CONFLICT (turn_id, round, position) DO UPDATE SET marked = excluded.marked
-)
-INSERT INTO ledger.calls (workspace_id, session_id, turn_id, round, place, block_index,
-    use_event_id, operation_id, owner, policy, name, state, answer, answer_event_id,
-    answer_position, answer_digest, answer_marked, result_source, result_event_id,
-    result_position)
-SELECT $1, $2, given.*
-FROM unnest($3::text[], $4::int[], $5::int[], $6::int[], $7::text[], $8::text[], $9::smallint[],
-    $10::smallint[], $11::text[], $12::smallint[], $13::smallint[], $14::text[], $15::bigint[],
-    $16::bytea[], $17::bool[], $18::smallint[], $19::text[], $20::bigint[]) AS given
-ON CONFLICT (turn_id, round, place) DO UPDATE SET
-    state = excluded.state, answer = excluded.answer, answer_event_id = excluded.answer_event_id,
-    answer_position = excluded.answer_position, answer_digest = excluded.answer_digest,
-    answer_marked = excluded.answer_marked, result_source = excluded.result_source,
-    result_event_id = excluded.result_event_id, result_position = excluded.result_position
+    takeovers = excluded.takeovers, not_before = excluded.not_before, released = excluded.released,
+    traceparent = excluded.traceparent
 """
 
 _PUT_OFF = """
@@ -190,17 +175,20 @@ RETURNING thread_id
 
 
 async def lock(
-    connection: Connection, workspace_id: str, session_id: str, now: datetime
+    connection: Connection, workspace_id: str, session_id: str, now: datetime, calls: bool = True
 ) -> Lane | None:
-    """Lock a session and load its lane; None when the workspace has no such session."""
+    """Lock a session and load its lane; None when the workspace has no such session.
+
+    Without `calls` those of the open round are left out.
+    """
     row = await connection.fetchrow(_LOCK, workspace_id, session_id)
-    return None if row is None else await _load(connection, row, now)
+    return None if row is None else await _load(connection, row, now, calls)
 
 
 async def lock_claimable(connection: Connection, now: datetime) -> Lane | None:
     """Lock the lane that waits longest for a claim, passing over locked ones; None for nothing."""
     row = await connection.fetchrow(_LOCK_CLAIMABLE, now)
-    return None if row is None else await _load(connection, row, now)
+    return None if row is None else await _load(connection, row, now, True)
 
 
 async def calls_of(connection: Connection, lane: Lane, operation_ids: Sequence[str]) -> list[Call]:
@@ -250,9 +238,15 @@ async def put_off(db: Database, lane: Lane, until: datetime) -> None:
 
 
 async def save(
-    connection: Connection, lane: Lane, planned: Planned, dirty: Sequence[Turn], lease_ms: int
+    connection: Connection,
+    lane: Lane,
+    head: LogHead,
+    turns: Sequence[Turn],
+    calls: Sequence[Call],
+    lease_ms: int,
 ) -> None:
-    """Write the session, the thread and the changed turns."""
+    """Write the session, the thread, what changed of turns and calls, and what is new, in one
+    statement; `head` is the log's new head."""
     session, thread = lane.session, lane.thread
     await connection.execute(
         _SAVE,
@@ -265,9 +259,9 @@ async def save(
         session.cache_creation_tokens,
         session.active_ms,
         session.running_since,
-        planned.head.position,
-        planned.head.digest,
-        planned.head.last_processed_at,
+        head.position,
+        head.digest,
+        head.last_processed_at,
         lane.now,
         session.thread_id,
         thread.epoch,
@@ -278,34 +272,12 @@ async def save(
         thread.claimable_at,
         lane.lease_taken,
         lease_ms,
-        *_columns(dirty, _TURN_COLUMNS),
-    )
-
-
-async def save_records(connection: Connection, lane: Lane) -> None:
-    """Add new rounds, entries and commits."""
-    session = lane.session
-    await connection.execute(
-        _SAVE_RECORDS,
-        session.workspace_id,
-        session.session_id,
-        session.thread_id,
+        *_columns(turns, _TURN_COLUMNS),
         *_columns(lane.new_rounds, _ROUND_COLUMNS),
         *_columns(lane.new_entries, _ENTRY_COLUMNS),
         *_columns(lane.new_commits, _COMMIT_COLUMNS),
-    )
-
-
-async def save_calls(
-    connection: Connection, lane: Lane, calls: Sequence[Call], companions: Sequence[Companion]
-) -> None:
-    """Write changed calls and companions."""
-    await connection.execute(
-        _SAVE_CALLS,
-        lane.session.workspace_id,
-        lane.session.session_id,
         *_columns(calls, _CALL_COLUMNS),
-        *_columns(companions, _COMPANION_COLUMNS),
+        [turn.traceparent for turn in turns],
     )
 
 
@@ -318,9 +290,9 @@ _TURN_COLUMNS = (
 _CALL_COLUMNS = (
     "turn_id", "round", "place", "block_index", "use_event_id", "operation_id", "owner", "policy",
     "name", "state", "answer", "answer_event_id", "answer_position", "answer_digest",
-    "answer_marked", "result_source", "result_event_id", "result_position",
+    "answer_marked", "result_source", "result_event_id", "result_position", "system_event_id",
+    "system_position", "system_marked",
 )  # fmt: skip
-_COMPANION_COLUMNS = ("turn_id", "round", "position", "event_id", "marked")
 _ROUND_COLUMNS = (
     "turn_id", "round", "answer_entry_id", "answer_digest", "attempt_epoch", "attempt_number"
 )  # fmt: skip
@@ -332,7 +304,7 @@ def _columns(rows: Sequence[object], names: Sequence[str]) -> list[list[Any]]:
     return [[getattr(row, name) for row in rows] for name in names]
 
 
-async def _load(connection: Connection, row: Record, now: datetime) -> Lane:
+async def _load(connection: Connection, row: Record, now: datetime, calls: bool) -> Lane:
     lane = Lane(_session(row), _thread(row), LogHead.of(row), [], now)
     if row["deleted_at"] is not None:
         return lane
@@ -340,11 +312,9 @@ async def _load(connection: Connection, row: Record, now: datetime) -> Lane:
     rows = await connection.fetch(_TURNS, workspace_id, lane.session.thread_id)
     lane.turns = [_turn(found) for found in rows]
     front = lane.front
-    if front is not None and front.round_open:
-        key = workspace_id, front.turn_id, front.round
-        lane.calls = [_call(found) for found in await connection.fetch(_CALLS, *key)]
-        found = await connection.fetch(_COMPANIONS, *key)
-        lane.companions = [Companion(**one) for one in found]
+    if calls and front is not None and front.round_open:
+        rows = await connection.fetch(_CALLS, workspace_id, front.turn_id, front.round)
+        lane.calls = [_call(found) for found in rows]
     return lane
 
 

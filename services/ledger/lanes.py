@@ -8,14 +8,19 @@ from datetime import UTC, datetime, timedelta
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.types.v1 import runtime_pb2
 
+from foundation import telemetry
 from foundation.storage import Connection, Database, SealRing, Unavailable
 from services.ledger import claiming, claims, lane_store, log_chain, log_writer, session_store
-from services.ledger.lane import Call, Companion, Lane, Thread, Turn
+from services.ledger.lane import Call, Lane, Thread, Turn
 from services.ledger.log_row import Planned
 from services.ledger.stream import Hub
 
 LEASE_MS = 10_000
 """How long a lease lives without a heartbeat."""
+
+PARKED = turn_pb2.TURN_STATE_PARKED
+QUEUED = turn_pb2.TURN_STATE_QUEUED
+RUNNING = turn_pb2.TURN_STATE_RUNNING
 
 _RUNTIMES_MAX = 1024
 _PUT_OFF = timedelta(seconds=30)
@@ -28,7 +33,6 @@ class Before:
     thread: Thread
     turns: dict[str, Turn]
     calls: list[Call]
-    companions: list[Companion]
 
     @classmethod
     def of(cls, lane: Lane) -> "Before":
@@ -37,7 +41,6 @@ class Before:
             replace(lane.thread),
             {turn.turn_id: replace(turn) for turn in lane.turns},
             [replace(call) for call in (*lane.calls, *lane.past)],
-            [replace(companion) for companion in lane.companions],
         )
 
 
@@ -111,15 +114,16 @@ class Lanes:
 
     @asynccontextmanager
     async def change(
-        self, failpoint: str, workspace_id: str, session_id: str
+        self, failpoint: str, workspace_id: str, session_id: str, *, calls: bool = True
     ) -> AsyncGenerator[Change | None]:
         """Work on a session under its lock; None when the workspace has no such session.
 
         What the block changed of the lane is written when it ends; an exception writes nothing.
+        Without `calls` the open round's calls are not loaded.
         """
         change: Change | None = None
         async with self.db.commit(failpoint) as connection:
-            lane = await lane_store.lock(connection, workspace_id, session_id, _now())
+            lane = await lane_store.lock(connection, workspace_id, session_id, _now(), calls)
             if lane is None:
                 yield None
             else:
@@ -175,6 +179,7 @@ class Lanes:
         )
         change.planned = planned
         _stamp(lane, planned)
+        _follow(lane, before)
         if change.takeover is not None:
             await self._build_claim(change, planned)
         turns = [
@@ -182,14 +187,9 @@ class Lanes:
         ]
         if not turns and not planned.rows and before.thread == lane.thread and not lane.lease_taken:
             return
-        connection = change.connection
-        await lane_store.save(connection, lane, planned, turns, self.lease_ms)
-        if lane.new_rounds or lane.new_entries or lane.new_commits:
-            await lane_store.save_records(connection, lane)
         calls = [call for call in _all_calls(lane) if call not in before.calls]
-        companions = [one for one in _all_companions(lane) if one not in before.companions]
-        if calls or companions:
-            await lane_store.save_calls(connection, lane, calls, companions)
+        connection = change.connection
+        await lane_store.save(connection, lane, planned.head, turns, calls, self.lease_ms)
         await log_writer.insert(connection, planned)
 
     async def _build_claim(self, change: Change, planned: Planned) -> None:
@@ -226,12 +226,17 @@ def _stamp(lane: Lane, planned: Planned) -> None:
             call.answer_digest = planned.rows[call.answer_position - first].digest
 
 
+def _follow(lane: Lane, before: Before) -> None:
+    """Turns that this call queued or resumed go on in its trace."""
+    for turn in lane.turns:
+        was = before.turns.get(turn.turn_id)
+        resumed = was is not None and was.state == PARKED and turn.state in (QUEUED, RUNNING)
+        if was is None or resumed:
+            turn.traceparent = telemetry.traceparent()
+
+
 def _all_calls(lane: Lane) -> list[Call]:
     return [*lane.past, *lane.settled_calls, *lane.calls]
-
-
-def _all_companions(lane: Lane) -> list[Companion]:
-    return [*lane.settled_companions, *lane.companions]
 
 
 def _now() -> datetime:

@@ -132,6 +132,8 @@ turns = Table(
     Column("not_before", _TIME),
     # An operator asked for one more attempt to settle.
     Column("released", Boolean, nullable=False),
+    # Trace of the call that made the turn claimable; empty for none.
+    Column("traceparent", Text, nullable=False, server_default=""),
 )
 
 # The turns of a thread that are not over, oldest first (6 is TURN_STATE_DONE).
@@ -185,22 +187,12 @@ calls = Table(
     Column("result_source", SmallInteger, nullable=False),
     Column("result_event_id", Text),
     Column("result_position", BigInteger),
+    # The `system.message` that came with the answer; it waits for its mark like a confirmation.
+    Column("system_event_id", Text),
+    Column("system_position", BigInteger),
+    Column("system_marked", Boolean, nullable=False),
 )
 Index("calls_session", calls.c.session_id)
-
-# `system.message` events that came with answers.
-companions = Table(
-    "companions",
-    metadata,
-    Column("turn_id", Text, primary_key=True),
-    Column("round", Integer, primary_key=True, autoincrement=False),
-    Column("position", BigInteger, primary_key=True, autoincrement=False),
-    Column("workspace_id", Text, nullable=False),
-    Column("session_id", Text, nullable=False),
-    Column("event_id", Text, nullable=False),
-    Column("marked", Boolean, nullable=False),
-)
-Index("companions_session", companions.c.session_id)
 
 # Transcript entries that the ledger has seen, without gaps.
 entries = Table(

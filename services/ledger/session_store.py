@@ -77,8 +77,6 @@ WITH turn AS (
     DELETE FROM ledger.calls WHERE workspace_id = $1 AND session_id = $2
 ), round AS (
     DELETE FROM ledger.rounds WHERE workspace_id = $1 AND session_id = $2
-), companion AS (
-    DELETE FROM ledger.companions WHERE workspace_id = $1 AND session_id = $2
 ), commit AS (
     DELETE FROM ledger.commits WHERE workspace_id = $1 AND session_id = $2
 )

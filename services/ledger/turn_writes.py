@@ -14,6 +14,7 @@ from services.ledger.lanes import Change, Lanes
 from services.ledger.log_row import LogHead
 
 _NO_COMMIT = turn_pb2.COMMIT_KIND_UNSPECIFIED
+_WITH_ANSWERS = (commits.CONTINUE, commits.INTERRUPTED)
 
 
 class TurnWrites:
@@ -27,7 +28,7 @@ class TurnWrites:
         fence, attempt = request.fence, request.attempt
         if attempt.epoch != fence.epoch:
             raise invalid("attempt.epoch", f"must be {fence.epoch}, the epoch of the claim")
-        async with self._change("ledger.begin_round", fence.thread) as change:
+        async with self._change("ledger.begin_round", fence.thread, calls=False) as change:
             turn = claiming.owned(change.lane, request.turn_id, fence.epoch)
             may = rounds.begin(change.lane, turn, request.round, attempt, request.span_event_id)
         return turn_pb2.BeginRoundResponse(interrupted=not may, position=_head(change).position)
@@ -96,17 +97,16 @@ class TurnWrites:
 
     @asynccontextmanager
     async def _change(
-        self, failpoint: str, thread: reference_pb2.ThreadRef
+        self, failpoint: str, thread: reference_pb2.ThreadRef, *, calls: bool = True
     ) -> AsyncGenerator[Change]:
-        async with self._lanes.change(failpoint, thread.workspace_id, thread.session_id) as change:
+        async with self._lanes.change(
+            failpoint, thread.workspace_id, thread.session_id, calls=calls
+        ) as change:
             if change is None or change.lane.session.thread_id != thread.thread_id:
                 raise not_found("thread", thread.thread_id)
             if change.lane.thread.deleted:
                 raise deleted(thread.thread_id)
             yield change
-
-
-_WITH_ANSWERS = (commits.CONTINUE, commits.INTERRUPTED)
 
 
 async def _owned_or_stored(
@@ -201,8 +201,7 @@ def _fill(
     response.log_point.CopyFrom(claims.point(head))
     if response.answer in _WITH_ANSWERS:
         response.calls.extend(claims.calls(change.lane, change.lane.bodies))
-        bodies = claims.companions(change.lane, change.lane.bodies)
-        response.answer_system_bodies.extend(bodies)
+        response.answer_system_bodies.extend(claims.systems(change.lane, change.lane.bodies))
 
 
 def _head(change: Change) -> LogHead:

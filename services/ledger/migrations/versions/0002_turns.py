@@ -177,16 +177,9 @@ def _records() -> None:
         _filled("result_source", sa.SmallInteger),
         sa.Column("result_event_id", sa.Text),
         sa.Column("result_position", sa.BigInteger),
-        schema="ledger",
-    )
-    op.create_table(
-        "companions",
-        _key("turn_id"),
-        _key("round", sa.Integer),
-        _key("position", sa.BigInteger),
-        *_owner(),
-        _filled("event_id"),
-        _filled("marked", sa.Boolean),
+        sa.Column("system_event_id", sa.Text),
+        sa.Column("system_position", sa.BigInteger),
+        _filled("system_marked", sa.Boolean),
         schema="ledger",
     )
     op.create_table(
@@ -210,5 +203,5 @@ def _records() -> None:
         _filled("answer", sa.SmallInteger),
         schema="ledger",
     )
-    for table in ("rounds", "calls", "companions", "entries", "commits"):
+    for table in ("rounds", "calls", "entries", "commits"):
         op.create_index(f"{table}_session", table, ["session_id"], schema="ledger")

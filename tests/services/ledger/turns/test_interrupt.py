@@ -105,7 +105,12 @@ async def test_open_actions_close_in_the_interrupts_own_transaction(ledger: Ledg
         await runner.receive()
         assert await reason_of(ledger.send(custom_result(custom))) == "ACTION_REFUSED"
         assert (await turn.progress(platform)).interrupted
-        assert (await turn.commit(PARK)).answer == INTERRUPTED
+        stopped = await turn.commit(PARK)
+        assert stopped.answer == INTERRUPTED
+        assert [bool(call.answer_body) for call in stopped.calls] == [False, False, True]
+        assert [call.state == turn_pb2.CALL_STATE_CLOSED for call in stopped.calls] == [
+            False, True, False
+        ]  # fmt: skip
         await turn.progress(custom, asked, entries=[turn.results()], is_error=True)
         before = await ledger.position
         await turn.commit(CLOSE)

@@ -179,7 +179,9 @@ async def test_an_answer_holds_answer_events_only(ledger: Ledger) -> None:
         request = turn.answer((CUSTOM, ALLOW))
         forged = turn_pb2.AppendRoundRequest()
         forged.CopyFrom(request)
-        forged.events.append(events_pb2.Event(id="sevt_1", session_deleted={}))
+        forged.events.append(
+            events_pb2.Event(id="sevt_1", session_deleted=events_pb2.SessionDeleted())
+        )
         assert await reason_of(ledger.turns.AppendRound(forged, None)) == "INVALID_FIELD"
         forged.CopyFrom(request)
         del forged.calls[:]
