@@ -34,72 +34,24 @@ from pathlib import Path
 
 # The SDK sends its requests with httpx2, and a stream that breaks raises httpx2's errors.
 import httpx2
-from anthropic import (
-    Anthropic,
-    APIConnectionError,
-    APIStatusError,
-    BadRequestError,
-    NotFoundError,
-)
-from anthropic.types.beta import BetaManagedAgentsCustomToolParams
-from anthropic.types.beta.sessions import (
-    BetaManagedAgentsAgentCustomToolUseEvent as ToolCall,
-)
-from anthropic.types.beta.sessions import (
-    BetaManagedAgentsSessionEvent as HistoryEvent,
-)
-from anthropic.types.beta.sessions import (
-    BetaManagedAgentsStreamSessionEvents as StreamEvent,
-)
+from anthropic import Anthropic, APIConnectionError, APIStatusError, BadRequestError, NotFoundError
+from anthropic.types.beta.sessions import BetaManagedAgentsAgentCustomToolUseEvent as ToolCall
+from anthropic.types.beta.sessions import BetaManagedAgentsSessionEvent as HistoryEvent
+from anthropic.types.beta.sessions import BetaManagedAgentsStreamSessionEvents as StreamEvent
 
 BASE_URL = "http://127.0.0.1:8080"
 API_KEY = "cf-local-development"
 MODEL_ID = "claude-sonnet-5-5"
 STATE_FILE = Path("hitl_gate.sqlite3")
+AGENT_FILE = Path(__file__).with_name("agent.json")
 RECONNECT_PAUSE_S = 0.5
 FAILURES_MAX = 20
 LOST = (APIConnectionError, APIStatusError, httpx2.TransportError)
-
-SYSTEM = """You review expense receipts. You cannot approve or reject anything yourself: use the \
-tools. Call `decide` for a receipt that is clear. Call `escalate` when a human judgment is \
-required, for example when a receipt is missing, unclear or large. Handle all receipts in one \
-answer, with exactly one call for each. When the results are there, summarize the outcome of each \
-receipt in one line, and call no tool again."""
 
 RECEIPTS = {
     "r01": "USD 12.40, taxi from the airport to the office; the printed receipt is attached.",
     "r02": "USD 900, team dinner; a handwritten note, no itemized receipt, guests not stated.",
 }
-
-TOOLS: list[BetaManagedAgentsCustomToolParams] = [
-    {
-        "type": "custom",
-        "name": "decide",
-        "description": "Record a final approve or reject decision for a clear expense.",
-        "input_schema": {
-            "type": "object",
-            "properties": {
-                "receipt_id": {"type": "string"},
-                "action": {"type": "string", "enum": ["approve", "reject"]},
-                "reason": {"type": "string"},
-            },
-            "required": ["receipt_id", "action", "reason"],
-        },
-    },
-    {
-        "type": "custom",
-        "name": "escalate",
-        "description": "Request a human decision for an ambiguous expense.",
-        "input_schema": {
-            "type": "object",
-            "properties": {
-                "receipt_id": {"type": "string"},
-                "question": {"type": "string"},
-            },
-            "required": ["receipt_id", "question"],
-        },
-    },
-]
 
 
 # --- what this application must not forget -------------------------------------------------------
@@ -283,8 +235,7 @@ class Gate:
     def _follow(self) -> None:
         """Open, list, read on. Returns when the turn is complete or the stream ends."""
         with self._events.stream(self._session_id) as stream:
-            for event in self._events.list(self._session_id):
-                self._talk.observe(event)
+            self._read_history()
             # Act only now: the first half of a history asks for things that the rest answers.
             self._act()
             if self._talk.ended:
@@ -294,6 +245,10 @@ class Gate:
                 self._act()
                 if self._talk.ended:
                     return
+
+    def _read_history(self) -> None:
+        for event in self._events.list(self._session_id):
+            self._talk.observe(event)
 
     def _act(self) -> None:
         if not self._talk.asked:
@@ -336,16 +291,10 @@ class Gate:
         except BadRequestError:
             # Perhaps an answer of ours arrived, but the response to it was lost. The history
             # knows; if it has no answer to this call, the request really was wrong.
-            if not self._is_answered(call.id):
+            self._read_history()
+            if call.id not in self._talk.answered:
                 raise
         self._talk.answered.add(call.id)
-
-    def _is_answered(self, call_id: str) -> bool:
-        results = self._events.list(self._session_id, types=["user.custom_tool_result"])
-        return any(
-            event.type == "user.custom_tool_result" and event.custom_tool_use_id == call_id
-            for event in results
-        )
 
 
 # --- the program ---------------------------------------------------------------------------------
@@ -354,31 +303,21 @@ class Gate:
 def open_session(client: Anthropic, store: Store, model: str) -> str:
     """The id of the session that an earlier start left, or of a new one."""
 
-    def ensure(kind: str, create: Callable[[], str]) -> str:
-        return store.recall(kind) or store.remember(kind, create())
-
-    def create_environment() -> str:
-        name = f"expense-gate-{secrets.token_hex(4)}"
-        return client.beta.environments.create(name=name).id
-
-    def create_agent() -> str:
-        agent = client.beta.agents.create(
-            name="expense-gate", model=model, system=SYSTEM, tools=TOOLS
-        )
-        return agent.id
-
-    def create_session() -> str:
-        session = client.beta.sessions.create(
-            agent=agent_id, environment_id=environment_id, title="Two expense receipts"
-        )
-        return session.id
-
-    earlier = store.recall("session")
-    environment_id = ensure("environment", create_environment)
-    agent_id = ensure("agent", create_agent)
-    session_id = ensure("session", create_session)
-    say(f"{'Continuing' if earlier else 'Created'} session {session_id}.")
-    return session_id
+    session_id = store.recall("session")
+    if session_id is not None:
+        say(f"Continuing session {session_id}.")
+        return session_id
+    environment_id, agent_id = store.recall("environment"), store.recall("agent")
+    if environment_id is None:
+        environment = client.beta.environments.create(name=f"expenses-{secrets.token_hex(4)}")
+        environment_id = store.remember("environment", environment.id)
+    if agent_id is None:
+        definition = json.loads(AGENT_FILE.read_text())  # name, system prompt, the two tools
+        agent = client.beta.agents.create(model=model, **definition)
+        agent_id = store.remember("agent", agent.id)
+    session = client.beta.sessions.create(agent=agent_id, environment_id=environment_id)
+    say(f"Created session {session.id}.")
+    return store.remember("session", session.id)
 
 
 def clean_up(client: Anthropic, store: Store) -> None:
@@ -407,19 +346,18 @@ def converse(client: Anthropic, store: Store, model: str, keep: bool) -> int:
         return 0
     session_id = open_session(client, store, model)
     talk = Gate(client, store, session_id).run()
-    if talk.ended != "end_turn":
-        say(f"The session ended with {talk.ended}. {talk.error}")
-        return 1
-    say("\nThe agent's final response:", talk.reply, sep="\n")
+    if talk.ended == "end_turn":
+        say("\nThe agent's final response:", talk.reply, "", sep="\n")
+    else:
+        say(f"\nThe session ended with {talk.ended}. {talk.error}\n")
     undecided = [id for id in RECEIPTS if not store.result_of_receipt(session_id, id)]
     if undecided:
-        say(f"\nThe agent asked for no decision about {', '.join(undecided)}.")
-    say("")
+        say(f"The agent asked for no decision about {', '.join(undecided)}.")
     if keep:
         say(f"Kept session {session_id}; start again without KEEP_RESOURCES to remove it.")
     else:
         clean_up(client, store)
-    return 1 if undecided else 0
+    return 0 if talk.ended == "end_turn" and not undecided else 1
 
 
 def main(arguments: list[str] | None = None) -> int:

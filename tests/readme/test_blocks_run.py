@@ -1,0 +1,174 @@
+"""Every code block of the README and of the documents works as it is printed.
+
+`HOW` says how each block is run. A block that is not in it, or an entry without a block, fails:
+nothing is skipped in silence.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anthropic
+import pytest
+
+from cli.demo_stage import Server, counterfoil, without_settings
+from foundation.settings import DEVELOPMENT_KEY
+from tests.readme.documents import REPO, RUNNABLE, SHOWN, Block, blocks
+
+SECONDS_MAX = 60
+README_URL = "http://127.0.0.1:8080"
+CHOOSE_PROFILE = (
+    "from foundation.settings import Settings; from services.tools.profiles import choose;"
+    " s = Settings(); print('profile', choose(s.model_profile, s.model_base_url).id)"
+)
+
+How = Callable[[Block, Server, Path], None]
+
+
+def serves(block: Block, server: Server, _: Path) -> None:
+    """`make run` installs what is missing and is `counterfoil run`, which the fixture started."""
+    (command,) = block.code.split("\n")[:-1]
+    dry = [*command.split(), "-n", "--no-print-directory"]
+    planned = subprocess.run(dry, cwd=REPO, capture_output=True, text=True, check=True)
+    assert planned.stdout.splitlines()[-1] == ".venv/bin/counterfoil run"
+    assert server.pid > 0
+
+
+def serves_with_a_real_model(block: Block, _: Server, folder: Path) -> None:
+    """The same, with exports that settings and profiles accept."""
+    *exports, command = block.code.splitlines()
+    assert command == "make run"
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join([*exports, f'"{sys.executable}" -c "{CHOOSE_PROFILE}"'])],
+        env=environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "profile anthropic\n", done.stderr
+
+
+def answers_when_pasted(block: Block, server: Server, folder: Path) -> None:
+    """Typed line by line into the interactive interpreter, as somebody does who pastes it."""
+    assert block.code.count(README_URL) == 1
+    done = subprocess.run(
+        [sys.executable, "-i", "-q"],
+        input=block.code.replace(README_URL, server.url) + "\n",
+        env=environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "clock answered: " in done.stdout
+    assert len(block.code.splitlines()) <= 20
+
+
+def asks_a_human(block: Block, server: Server, folder: Path) -> None:
+    """The example, with a human who types one word."""
+    more = {"COUNTERFOIL_EXAMPLE_BASE_URL": server.url}
+    arguments = block.code.split()
+    assert arguments[0] == ".venv/bin/python"
+    command = [sys.executable, *arguments[1:], "--state", str(folder / "state.sqlite3")]
+    done = subprocess.run(
+        command,
+        input="reject\n",
+        env=environment() | more,
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Receipt r02: Rejected (after human review)" in done.stdout
+
+
+def starts_processes(block: Block, _: Server, folder: Path) -> None:
+    """Each line is a command that exists (tests of the split mode run them for real)."""
+    for line in block.code.splitlines():
+        name, *arguments = line.split()
+        assert name == "counterfoil"
+        run_counterfoil([*arguments, "--help"], environment(), folder)
+
+
+def reads_a_session(block: Block, server: Server, folder: Path) -> None:
+    """`verify` and `sessions tail` on a session that exists; `turns release` on no turn."""
+    session_id = new_session(server)
+    verify, tail, release = (line.split() for line in block.code.splitlines())
+    assert [verify[1], tail[1:3], release[1:3]] == [
+        "verify",
+        ["sessions", "tail"],
+        ["turns", "release"],
+    ]
+    own = server.environment()
+    assert "Everything holds." in run_counterfoil(["verify", session_id], own, folder)
+    run_counterfoil(["sessions", "tail", session_id, "--no-follow"], own, folder)
+    run_counterfoil(["turns", "release", "--help"], own, folder)
+
+
+HOW: dict[str, How] = {
+    "README.md: make run": serves,
+    "README.md: .venv/bin/python -m examples.hitl_gate": asks_a_human,
+    "README.md: import time": answers_when_pasted,
+    "README.md: export COUNTERFOIL_MODEL_BASE_URL=https://api.anthropic.com": (
+        serves_with_a_real_model
+    ),
+    "docs/operating/settings.md: export COUNTERFOIL_MODEL_BASE_URL=https://api.anthropic.com": (
+        serves_with_a_real_model
+    ),
+    "docs/operating/settings.md: counterfoil migrate": starts_processes,
+    "docs/operating/settings.md: counterfoil verify sesn_01m8n2v7jq9f1w3c5t8xk0r6ah": (
+        reads_a_session
+    ),
+    "examples/hitl_gate/README.md: .venv/bin/python -m examples.hitl_gate": asks_a_human,
+}
+"""How each block is run, by its document and first line."""
+
+
+def test_every_block_is_listed_and_every_entry_is_a_block() -> None:
+    assert {block.language for block in blocks()} <= {*RUNNABLE, *SHOWN}
+    names = [block.name for block in blocks() if block.language in RUNNABLE]
+    assert sorted(names) == sorted(HOW)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for block in blocks() if block.name in HOW],
+    ids=lambda block: block.name if isinstance(block, Block) else "",
+)
+def test_the_block_works(block: Block, server: Server, tmp_path: Path) -> None:
+    HOW[block.name](block, server, tmp_path)
+
+
+def environment() -> dict[str, str]:
+    """A reader's environment: nothing of ours is set, and the checkout can be imported."""
+    path = os.pathsep.join([str(REPO), str(REPO / "gen" / "python")])
+    return without_settings() | {"PYTHONPATH": path}
+
+
+def run_counterfoil(arguments: list[str], own: dict[str, str], folder: Path) -> str:
+    done = subprocess.run(
+        counterfoil(*arguments),
+        env=own | {"PYTHONPATH": environment()["PYTHONPATH"]},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def new_session(server: Server) -> str:
+    with anthropic.Anthropic(base_url=server.url, api_key=DEVELOPMENT_KEY) as client:
+        environment = client.beta.environments.create(name="documents")
+        agent = client.beta.agents.create(name="documents", model="any")
+        session = client.beta.sessions.create(agent=agent.id, environment_id=environment.id)
+        return session.id
