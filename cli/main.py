@@ -3,15 +3,16 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
 from pydantic import ValidationError
 
-from cli import logs
+from cli import logs, seal_keys
+from foundation import telemetry
 from foundation.datafolder import FolderInUse
 from foundation.errors import Failure
 from foundation.postgres import PostgresFailed
@@ -30,6 +31,7 @@ sessions_app = typer.Typer(no_args_is_help=True, help="Look at sessions.")
 turns_app = typer.Typer(no_args_is_help=True, help="Recover turns.")
 app.add_typer(sessions_app, name="sessions")
 app.add_typer(turns_app, name="turns")
+app.add_typer(seal_keys.app, name="seal-keys")
 
 _EXPECTED = (FolderInUse, PostgresFailed, ConfigurationError, Failure, OSError, ValueError)
 
@@ -46,12 +48,30 @@ def read_settings() -> Settings:
 
 
 def main_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs a coroutine; expected errors become one line and exit code 1."""
+    """Runs a command's coroutine; expected errors become one line and exit code 1."""
     logs.configure()
-    try:
+    with one_line_errors(), suppress(KeyboardInterrupt):
         uvloop.run(work)
-    except KeyboardInterrupt:
-        return
+
+
+def process_loop(
+    name: str, settings: Settings, work: Callable[[Settings], Coroutine[Any, Any, None]]
+) -> None:
+    """Runs a process that goes on until it is stopped, with its logs and traces."""
+    logs.configure(settings.log_level)
+    telemetry.configure(f"counterfoil-{name}" if name else "counterfoil")
+    try:
+        with one_line_errors(), suppress(KeyboardInterrupt):
+            uvloop.run(work(settings))
+    finally:
+        telemetry.shutdown()
+
+
+@contextmanager
+def one_line_errors() -> Generator[None]:
+    """Expected errors become one line and exit code 1."""
+    try:
+        yield
     except _EXPECTED as error:
         typer.echo(f"counterfoil: {error}", err=True)
         raise typer.Exit(1) from error
@@ -64,7 +84,7 @@ def run() -> None:
     Data stays in COUNTERFOIL_DATA_DIR (./.counterfoil); starting again continues where it was.
     Without COUNTERFOIL_MODEL_BASE_URL the offline model answers.
     """
-    main_loop(_run(read_settings()))
+    process_loop("", read_settings(), _run)
 
 
 async def _run(settings: Settings) -> None:
@@ -131,7 +151,11 @@ def serve(
         raise typer.Exit(2)
     from cli import processes
 
-    main_loop(_hold(service, processes.service(read_settings(), service)))
+    process_loop(
+        service,
+        read_settings(),
+        lambda settings: _hold(service, processes.service(settings, service)),
+    )
 
 
 @app.command()
@@ -139,7 +163,9 @@ def runner() -> None:
     """Run turns: a process that attaches to the ledger and calls the provider."""
     from cli import processes
 
-    main_loop(_hold("runner", processes.runner(read_settings())))
+    process_loop(
+        "runner", read_settings(), lambda settings: _hold("runner", processes.runner(settings))
+    )
 
 
 @app.command()
@@ -147,7 +173,9 @@ def gateway() -> None:
     """Serve REST and SSE in front of the services."""
     from cli import processes
 
-    main_loop(_hold("gateway", processes.gateway(read_settings())))
+    process_loop(
+        "gateway", read_settings(), lambda settings: _hold("gateway", processes.gateway(settings))
+    )
 
 
 async def _hold(name: str, process: "AbstractAsyncContextManager[Started]") -> None:

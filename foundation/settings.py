@@ -35,6 +35,9 @@ class Settings(BaseSettings):
     service_key_file: Path | None = Field(None, description="Credential between services.")
     tools_module: str = Field("", description="Module with register(registry): platform tools.")
     model_record_dir: str = Field("", description="Where the offline model records requests.")
+    log_level: Literal["debug", "info", "warning"] = Field(
+        "info", description="Least severe log lines of ours; libraries stay at warning."
+    )
     runner_capacity: int = Field(64, ge=1, le=10_000, description="Turns a runner holds at once.")
 
     registry_address: str = ""

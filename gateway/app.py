@@ -10,9 +10,9 @@ from counterfoil.ledger.v1 import session_pb2
 from counterfoil.registry.v1 import agent_pb2, environment_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from google.protobuf.message import Message as Proto
-from opentelemetry import propagate, trace
+from opentelemetry import trace
 
-from foundation import ids
+from foundation import ids, telemetry
 from foundation.errors import Failure, invalid, surface_of
 from foundation.json import InvalidJson
 from foundation.json.errors import clip
@@ -39,7 +39,6 @@ Channels = Callable[[str], grpc.aio.Channel]
 Readiness = Callable[[], Awaitable[dict[str, str | None]]]
 
 _log = structlog.get_logger("counterfoil.gateway")
-_tracer = trace.get_tracer("counterfoil.gateway")
 
 
 class Endpoint:
@@ -84,10 +83,8 @@ class Gateway:
         if scope["type"] != "http":
             raise NotImplementedError(f"no {scope['type']} here")
         exchange = Exchange(scope, receive, send, ids.new("request"))
-        span = _tracer.start_as_current_span(
-            f"{exchange.method} HTTP", context=_trace_of(exchange), kind=trace.SpanKind.SERVER
-        )
-        with span:
+        parent = _trace_of(exchange)
+        with telemetry.span(exchange.method, telemetry.SpanKind.SERVER, parent=parent):
             await self._serve(exchange)
 
     def end_streams(self) -> None:
@@ -237,7 +234,5 @@ def _describe(exchange: Exchange, route: Route) -> None:
 
 def _trace_of(exchange: Exchange) -> Any:
     """The client's trace, when it sent one."""
-    parent = exchange.header("traceparent")
-    if not parent:
-        return None
-    return propagate.extract({"traceparent": parent, "tracestate": exchange.header("tracestate")})
+    names = (telemetry.TRACEPARENT, "tracestate")
+    return telemetry.extract({name: exchange.header(name) for name in names})

@@ -109,7 +109,10 @@ class Exchange:
     async def start(self, status: int, headers: Headers) -> None:
         """Sends status and headers at once."""
         self.started = True
-        trace.get_current_span().set_attribute("http.response.status_code", status)
+        span = trace.get_current_span()
+        span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            span.set_status(trace.StatusCode.ERROR)
         headers = [*headers, (b"request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 

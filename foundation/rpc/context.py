@@ -3,6 +3,9 @@
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,13 +13,15 @@ class CallContext:
     """One call on its way through a service.
 
     `workspace_id` is empty for internal calls: a service credential belongs to no workspace, and
-    internal requests name theirs. `deadline` is monotonic seconds, or None.
+    internal requests name theirs. `deadline` is monotonic seconds, or None. `request` is what the
+    call asks for: log lines take ids from it, nothing else.
     """
 
     request_id: str
     workspace_id: str = ""
     api_key_id: str = ""
     deadline: float | None = None
+    request: object = None
 
     def seconds_left(self) -> float | None:
         """Seconds until the deadline, at least 0; None without one."""
@@ -29,6 +34,22 @@ _current: ContextVar[CallContext | None] = ContextVar("counterfoil_call", defaul
 def current() -> CallContext:
     """The call that this task serves. Outside of one: an empty context."""
     return _current.get() or CallContext(request_id="")
+
+
+def named() -> dict[str, str]:
+    """Ids of the session and the turn that this task's call is about, as far as it names them."""
+    request: Any = current().request
+    if not isinstance(request, Message):
+        return {}
+    thread = getattr(getattr(request, "fence", request), "thread", request)
+    turn = getattr(request, "scope", request)
+    found = {"session_id": _text(thread, "session_id"), "turn_id": _text(turn, "turn_id")}
+    return {name: id_ for name, id_ in found.items() if id_}
+
+
+def _text(holder: object, name: str) -> str:
+    value = getattr(holder, name, "")
+    return value if isinstance(value, str) else ""
 
 
 def workspace() -> str:

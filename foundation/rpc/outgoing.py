@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from opentelemetry import propagate
-
+from foundation import telemetry
 from foundation.rpc.admission import AUTHORIZATION
 from foundation.rpc.context import current
 from foundation.rpc.pipeline import REQUEST_ID
@@ -21,7 +20,7 @@ def metadata(credential: str, own: Metadata | None) -> list[tuple[str, str]]:
         found[AUTHORIZATION] = f"Bearer {credential}"
     if REQUEST_ID not in found and current().request_id:
         found[REQUEST_ID] = current().request_id
-    propagate.inject(found)
+    telemetry.inject(found)
     return list(found.items())
 
 

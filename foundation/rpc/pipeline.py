@@ -22,9 +22,8 @@ import structlog
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
-from opentelemetry import propagate, trace
 
-from foundation import ids
+from foundation import ids, telemetry
 from foundation.errors import Failure, invalid
 from foundation.json import InvalidJson, validate
 from foundation.rpc.admission import Admission, is_public
@@ -34,7 +33,6 @@ from foundation.storage.errors import SealBroken, Unavailable
 REQUEST_ID = "x-request-id"
 
 _log = structlog.get_logger("counterfoil.rpc")
-_tracer = trace.get_tracer("counterfoil.rpc")
 
 Unary = Callable[[Any, Any], Awaitable[Message]]
 Streaming = Callable[[Any, Any], AsyncIterator[Message]]
@@ -67,7 +65,7 @@ class Pipeline:
         """One request, one response; raises only Failure (and CancelledError)."""
         with _span(method, metadata):
             try:
-                call = await self._admit(method, metadata, seconds)
+                call = await self._admit(method, request, metadata, seconds)
                 _check(request)
                 with serving(call):
                     async with asyncio.timeout(seconds):
@@ -84,39 +82,50 @@ class Pipeline:
         seconds: float | None,
     ) -> AsyncGenerator[Message]:
         """One request or many, a stream of responses; raises only Failure."""
-        try:
-            call = await self._admit(method, metadata, seconds)
-            argument = request
-            if isinstance(request, Message):
-                _check(request)
-            else:
-                argument = _checked(request)
-            # A context variable set around a yield would leak into the consumer's task, so each
-            # step of the generator gets the call's context of its own.
-            behaviour = cast(Streaming, method.behaviour)
-            with serving(call):
-                responses = behaviour(argument, None)
-            async with aclosing(cast(AsyncGenerator[Message], responses)):
-                while True:
-                    with serving(call):
-                        try:
-                            response = await anext(responses)
-                        except StopAsyncIteration:
-                            return
-                    yield response
-        except Exception as error:
-            raise as_failure(error, method.path) from error
+        parent = telemetry.extract(metadata)
+        with telemetry.span_apart(method.path, telemetry.SpanKind.SERVER, parent=parent) as span:
+            try:
+                with telemetry.current(span):
+                    call = await self._admit(method, request, metadata, seconds)
+                argument = request
+                if isinstance(request, Message):
+                    _check(request)
+                else:
+                    argument = _checked(request)
+                # A context variable set around a yield would leak into the consumer's task, so
+                # each step of the generator gets the call's context of its own.
+                behaviour = cast(Streaming, method.behaviour)
+                with serving(call):
+                    responses = behaviour(argument, None)
+                async with aclosing(cast(AsyncGenerator[Message], responses)):
+                    while True:
+                        with serving(call), telemetry.current(span):
+                            try:
+                                response = await anext(responses)
+                            except StopAsyncIteration:
+                                return
+                        # What a stream does for days is no part of the trace that opened it.
+                        span = None
+                        yield response
+            except Exception as error:
+                raise as_failure(error, method.path) from error
 
     async def _admit(
-        self, method: Method, metadata: Mapping[str, str], seconds: float | None
+        self,
+        method: Method,
+        request: object,
+        metadata: Mapping[str, str],
+        seconds: float | None,
     ) -> CallContext:
         request_id = metadata.get(REQUEST_ID, "") or ids.new("request")
         deadline = None if seconds is None else time.monotonic() + seconds
         if not method.public:
             await self._admission.internal(metadata)
-            return CallContext(request_id, deadline=deadline)
+            return CallContext(request_id, deadline=deadline, request=request)
         principal = await self._admission.public(metadata)
-        return CallContext(request_id, principal.workspace_id, principal.api_key_id, deadline)
+        return CallContext(
+            request_id, principal.workspace_id, principal.api_key_id, deadline, request
+        )
 
 
 def as_failure(error: Exception, where: str) -> Failure:
@@ -150,6 +159,5 @@ async def _checked(requests: AsyncIterable[Message]) -> AsyncIterator[Message]:
 
 
 def _span(method: Method, metadata: Mapping[str, str]) -> Any:
-    return _tracer.start_as_current_span(
-        method.path, context=propagate.extract(metadata), kind=trace.SpanKind.SERVER
-    )
+    parent = telemetry.extract(metadata)
+    return telemetry.span(method.path, telemetry.SpanKind.SERVER, parent=parent)

@@ -1,14 +1,12 @@
 """One service's way to its PostgreSQL: read anywhere, write only inside a named commit."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self
 
-from opentelemetry import trace
-
-from foundation import failpoints
+from foundation import failpoints, telemetry
 from foundation.storage.connect import (
     DRIVER_ERRORS,
     Connection,
@@ -23,7 +21,10 @@ from foundation.storage.pool import Pool
 
 __all__ = ["Connection", "Database", "Record"]
 
-_tracer = trace.get_tracer("counterfoil.storage")
+_ATTRIBUTES = {
+    kind: {"db.system.name": "postgresql", "db.operation.name": kind}
+    for kind in ("commit", "read", "fetch")
+}
 
 
 class Database:
@@ -172,16 +173,10 @@ class Database:
         self._notifier.notify_soon(channel, payload)
 
 
-@contextmanager
-def _span(kind: str, failpoint: str | None) -> Generator[None]:
+def _span(kind: str, failpoint: str | None) -> AbstractContextManager[object]:
     """A span below a span that is recorded; without one, nothing."""
-    if not trace.get_current_span().is_recording():
-        yield
-        return
     name = f"sql {kind}" if failpoint is None else f"sql {kind} {failpoint}"
-    attributes = {"db.system.name": "postgresql", "db.operation.name": kind}
-    with _tracer.start_as_current_span(name, kind=trace.SpanKind.CLIENT, attributes=attributes):
-        yield
+    return telemetry.span_below(name, telemetry.SpanKind.CLIENT, _ATTRIBUTES[kind])
 
 
 async def _begin(connection: Connection, sql: str) -> None:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from foundation import telemetry
 from foundation.storage.connect import DRIVER_ERRORS, Connection, raise_translated
 from foundation.storage.errors import ConfigurationError, Unavailable
 
@@ -44,7 +45,7 @@ class Notifier:
                 await _run(connection, connection.add_listener(channel, self._receive))
             self._callbacks.setdefault(channel, []).append(callback)
         if self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep(), name="storage-listen")
+            self._keeper = telemetry.detached(self._keep(), "storage-listen")
 
     async def unlisten(self, channel: str, callback: Callback) -> None:
         """See `Database.unlisten`."""
@@ -66,7 +67,7 @@ class Notifier:
             self._pending = dict.fromkeys((name, _EVERYTHING) for name, _ in self._pending)
         self._pending[channel, payload] = None
         if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send(), name="storage-notify")
+            self._sender = telemetry.detached(self._send(), "storage-notify")
 
     async def close(self) -> None:
         """Stop listening and sending; what waits to be sent is dropped."""

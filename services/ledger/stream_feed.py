@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from counterfoil.ledger.v1 import session_pb2, turn_pb2
 
+from foundation import telemetry
 from foundation.storage import Unavailable
 from services.ledger import previews
 from services.ledger.log_entry import Entry
@@ -74,7 +75,7 @@ class Feed:
         self._dirty = True
         if self.position is None or (self._task is not None and not self._task.done()):
             return
-        self._task = asyncio.create_task(self._run(), name="ledger-feed")
+        self._task = telemetry.detached(self._run(), "ledger-feed")
 
     def offer(self, planned: Planned) -> None:
         """These rows were committed. Deliver them now if that leaves no gap, else read."""

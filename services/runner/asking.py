@@ -12,8 +12,8 @@ from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
-from opentelemetry import trace
 
+from foundation import telemetry
 from foundation.errors import Failure
 from services.runner import answer as answers
 from services.runner import names, publishing
@@ -34,8 +34,6 @@ MODEL_CALL_SECONDS_MAX = 3600
 """Deadline of one provider call; silence ends it much earlier."""
 
 PROVIDER = "messages"
-
-_tracer = trace.get_tracer("counterfoil.runner")
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -177,10 +175,9 @@ class Asker:
             "gen_ai.request.model": model,
             "gen_ai.conversation.id": self._turn.thread.session_id,
         }
-        with _tracer.start_as_current_span(
-            f"chat {model}", kind=trace.SpanKind.CLIENT, attributes=attributes
-        ) as span:
+        with telemetry.span(f"chat {model}", telemetry.SpanKind.CLIENT, attributes) as span:
             answer = await self._adapter.call(body, stream=stream, on_piece=on_piece)
+            span.set_attribute("gen_ai.response.finish_reasons", [answer.stop_reason])
             span.set_attribute("gen_ai.usage.input_tokens", answer.usage.input_tokens)
             span.set_attribute("gen_ai.usage.output_tokens", answer.usage.output_tokens)
             return answer

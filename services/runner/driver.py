@@ -19,7 +19,7 @@ from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
 
-from foundation import ids
+from foundation import ids, telemetry
 from foundation.errors import Failure
 from services.runner.adapter import MessagesAdapter
 from services.runner.advance import advance
@@ -149,14 +149,30 @@ class Driver:
         self._held[thread_id] = _Held(turn, task)
 
     async def _advance(self, turn: Turn) -> None:
+        """Advances one claim, in the trace of the call that made it claimable."""
+        about = {"session_id": turn.thread.session_id, "turn_id": turn.id}
+        attributes = {
+            "gen_ai.conversation.id": turn.thread.session_id,
+            "counterfoil.turn_id": turn.id,
+            "counterfoil.epoch": turn.claim.epoch,
+            "counterfoil.takeover": turn.claim.takeover,
+        }
+        parent = telemetry.extract({telemetry.TRACEPARENT: turn.claim.traceparent})
+        with (
+            structlog.contextvars.bound_contextvars(**about),
+            telemetry.span("turn", telemetry.SpanKind.CONSUMER, attributes, parent=parent),
+        ):
+            await self._try_to_advance(turn)
+
+    async def _try_to_advance(self, turn: Turn) -> None:
         try:
             await advance(self._to, self._adapter, turn)
         except Stopped:
-            _log.info("claim is gone", turn=turn.id, epoch=turn.claim.epoch)
+            _log.info("claim is gone", epoch=turn.claim.epoch)
         except Unanswered as why:
             self._release(turn, turn_pb2.RELEASE_REASON_UNAVAILABLE, str(why))
         except Corrupt as why:
-            _log.error("stored data contradicts itself", turn=turn.id, why=str(why))
+            _log.error("stored data contradicts itself", why=str(why))
             self._release(turn, turn_pb2.RELEASE_REASON_CORRUPT, str(why))
         except GiveUp as why:
             self._release(turn, turn_pb2.RELEASE_REASON_FAILED, str(why))
@@ -165,7 +181,7 @@ class Driver:
                 self._release(turn, turn_pb2.RELEASE_REASON_DRAINING, "shutting down")
             raise
         except Exception as error:
-            _log.error("turn failed", turn=turn.id, exc_info=error)
+            _log.error("turn failed", exc_info=error)
             self._release(turn, turn_pb2.RELEASE_REASON_FAILED, type(error).__name__)
         finally:
             held = self._held.get(turn.thread.thread_id)

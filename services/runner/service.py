@@ -21,7 +21,14 @@ async def start(kernel: Kernel) -> None:
         auth=settings.model_auth,
     )
     driver = Driver(connect(kernel), adapter, capacity=settings.runner_capacity)
-    kernel.spawn(driver.run(), "runner")
+    kernel.spawn(_run(driver, adapter), "runner")
+
+
+async def _run(driver: Driver, adapter: MessagesAdapter) -> None:
+    try:
+        await driver.run()
+    finally:
+        await adapter.close()
 
 
 def connect(kernel: Kernel) -> Authorities:

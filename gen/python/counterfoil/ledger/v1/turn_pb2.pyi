@@ -659,6 +659,7 @@ class Claim(_message.Message):
     RUNTIME_FIELD_NUMBER: _builtins.int
     ROUNDS_USED_FIELD_NUMBER: _builtins.int
     SETTLED_REASON_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn, `turn_…`."""
     epoch: _builtins.int
@@ -675,6 +676,8 @@ class Claim(_message.Message):
     """Rounds that the turn has used, for the limit of 100."""
     settled_reason: _events_pb2.StopReasonType.ValueType
     """Text of the closing results of a turn that was quarantined or interrupted while parked is in `calls`; this is its public stop reason."""
+    traceparent: _builtins.str
+    """Trace (W3C `traceparent`) of the call that queued the turn, or that answered its last action; empty for none."""
     @_builtins.property
     def thread(self) -> _reference_pb2.ThreadRef:
         """The thread."""
@@ -721,10 +724,11 @@ class Claim(_message.Message):
         runtime: _runtime_pb2.SessionRuntime | None = ...,
         rounds_used: _builtins.int = ...,
         settled_reason: _events_pb2.StopReasonType.ValueType = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "log_point", b"log_point", "runtime", b"runtime", "thread", b"thread", "transcript_head", b"transcript_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_system_bodies", b"answer_system_bodies", "calls", b"calls", "epoch", b"epoch", "input", b"input", "interrupted", b"interrupted", "log_point", b"log_point", "round", b"round", "rounds_used", b"rounds_used", "runtime", b"runtime", "settled_reason", b"settled_reason", "state", b"state", "takeover", b"takeover", "thread", b"thread", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_system_bodies", b"answer_system_bodies", "calls", b"calls", "epoch", b"epoch", "input", b"input", "interrupted", b"interrupted", "log_point", b"log_point", "round", b"round", "rounds_used", b"rounds_used", "runtime", b"runtime", "settled_reason", b"settled_reason", "state", b"state", "takeover", b"takeover", "thread", b"thread", "traceparent", b"traceparent", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
