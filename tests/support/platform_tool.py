@@ -25,9 +25,10 @@ DEADLINE_MS = 1_500
 
 
 def register(registry: PlatformTools) -> None:
-    """Called once by the tools service."""
-    registry.register(_tool("note", runtime_pb2.TOOL_POLICY_ALWAYS_ALLOW))
-    registry.register(_tool("transfer", runtime_pb2.TOOL_POLICY_ALWAYS_ASK))
+    """Called by the tools service at each start; a test's process may start several."""
+    if registry.find("note", "1") is None:
+        registry.register(_tool("note", runtime_pb2.TOOL_POLICY_ALWAYS_ALLOW))
+        registry.register(_tool("transfer", runtime_pb2.TOOL_POLICY_ALWAYS_ASK))
 
 
 def _tool(name: str, policy: runtime_pb2.ToolPolicy.ValueType) -> PlatformTool:

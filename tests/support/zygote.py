@@ -188,10 +188,11 @@ def _fork(control: socket.socket, request: dict[str, Any], reports: int) -> int:
 
 def _play(role: str, reports: int) -> int:
     from cli import logs
-    from foundation import failpoints
+    from foundation import failpoints, telemetry
 
     failpoints.reload()
     logs.configure()
+    telemetry.configure(f"counterfoil-{role}")
 
     def report(found: dict[str, str]) -> None:
         os.write(reports, json.dumps(found).encode() + b"\n")
