@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from contextlib import aclosing
 
 import structlog
 from counterfoil.ledger.v1 import turn_pb2
 
-from foundation.errors import Failure, invalid
+from foundation.errors import invalid
 from foundation.storage import Unavailable
 from services.ledger import claiming
 from services.ledger.dispatcher import Dispatcher
@@ -42,13 +42,13 @@ class Attachments:
             yield turn_pb2.AttachResponse(attached=attached)
             self._dispatcher.opened()
             reader = asyncio.create_task(self._read(stream, requests), name="ledger-attach")
-            async for response in _until(stream, reader):
-                yield response
+            async with aclosing(_until(stream, reader)) as responses:
+                async for response in responses:
+                    yield response
         finally:
             if reader is not None:
                 reader.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await reader
+                await asyncio.gather(reader, return_exceptions=True)
             self._dispatcher.lose(stream)
 
     async def _keep(self, stream: RunnerStream, claim: turn_pb2.HeldClaim) -> bool:
@@ -115,9 +115,7 @@ async def _until(
         try:
             await asyncio.wait((getting, reader), return_when=asyncio.FIRST_COMPLETED)
             if not getting.done():
-                error = None if reader.cancelled() else reader.exception()
-                if isinstance(error, Failure):
-                    raise error
+                reader.result()
                 return
             response = getting.result()
         finally:

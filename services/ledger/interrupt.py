@@ -86,6 +86,8 @@ def release(lane: Lane, turn_id: str) -> bool:
         return False
     try_again(lane)
     turn.released = True
+    if lane.waiting is not None:
+        notices.run(lane)
     lane.refresh_claimable()
     return True
 
