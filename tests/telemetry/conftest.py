@@ -9,10 +9,10 @@ from foundation import telemetry
 from tests.support.inside import inside
 from tests.support.model import Model
 from tests.support.postgres import SessionPostgres
-from tests.support.system_fixtures import model
+from tests.support.system_fixtures import model, zygote
 from tests.telemetry.support import Spans
 
-__all__ = ["model"]
+__all__ = ["model", "zygote"]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tests.telemetry.support import Spans
 COMMIT = "sql commit ledger.submit_events"
 SUBMIT = "/counterfoil.ledger.v1.SessionService/SubmitEvents"
 POST = "POST /v1/sessions/{session_id}/events"
+STREAM = "GET /v1/sessions/{session_id}/events/stream"
 TURN = [POST, SUBMIT, COMMIT, "turn"]
 TURN_CALLS = {
     "/counterfoil.transcript.v1.TranscriptService/AppendEntry",
@@ -171,11 +172,11 @@ async def test_a_stream_has_a_span_that_ends_with_it_and_gathers_nothing(
     session = await new_session(client)
     await exchange(client, session, message("hello"))
     name = "/counterfoil.ledger.v1.SessionService/StreamEvents"
-    await spans.ended(name)
+    await spans.ended(STREAM)
     (stream,) = spans.traces_with(name)
     above = stream.parent(stream.one(name))
     assert above is not None
-    assert above.name == "GET /v1/sessions/{session_id}/events/stream"
+    assert above.name == STREAM
     assert above.parent is None
     # Only what opened the stream; what it lives on is read for all streams together.
     assert not [span for span in stream.spans if span.name.startswith("sql commit")]
