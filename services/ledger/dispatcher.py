@@ -280,6 +280,7 @@ class Dispatcher:
         if change is None:
             return None
         self._scan = True  # there may be more
+        self._pump()
         return change.claim
 
     def erase_soon(self) -> None:

@@ -139,6 +139,11 @@ class Call:
     system_marked: bool = False
 
     @property
+    def name_utf8(self) -> bytes:
+        """The name as it is stored: text columns cannot hold U+0000."""
+        return self.name.encode()
+
+    @property
     def client_owned(self) -> bool:
         """The client executes it: its public result is a client's event."""
         return self.owner == runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM

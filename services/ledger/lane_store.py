@@ -133,7 +133,7 @@ WITH session AS (
         result_position, system_event_id, system_position, system_marked)
     SELECT $1, $2, given.*
     FROM unnest($61::text[], $62::int[], $63::int[], $64::int[], $65::text[], $66::text[],
-        $67::smallint[], $68::smallint[], $69::text[], $70::smallint[], $71::smallint[],
+        $67::smallint[], $68::smallint[], $69::bytea[], $70::smallint[], $71::smallint[],
         $72::text[], $73::bigint[], $74::bytea[], $75::bool[], $76::smallint[], $77::text[],
         $78::bigint[], $79::text[], $80::bigint[], $81::bool[]) AS given
     ON CONFLICT (turn_id, round, place) DO UPDATE SET
@@ -289,7 +289,7 @@ _TURN_COLUMNS = (
 )  # fmt: skip
 _CALL_COLUMNS = (
     "turn_id", "round", "place", "block_index", "use_event_id", "operation_id", "owner", "policy",
-    "name", "state", "answer", "answer_event_id", "answer_position", "answer_digest",
+    "name_utf8", "state", "answer", "answer_event_id", "answer_position", "answer_digest",
     "answer_marked", "result_source", "result_event_id", "result_position", "system_event_id",
     "system_position", "system_marked",
 )  # fmt: skip
@@ -323,7 +323,7 @@ def _session(row: Record) -> Session:
         workspace_id=row["workspace_id"],
         session_id=row["session_id"],
         thread_id=row["thread_id"],
-        agent_name=row["agent_name"],
+        agent_name=row["agent_name"].decode(),
         status=session_pb2.SessionStatus.ValueType(row["status"]),
         input_tokens=row["input_tokens"],
         output_tokens=row["output_tokens"],
@@ -355,7 +355,7 @@ def _turn(row: Record) -> Turn:
 
 
 def _call(row: Record) -> Call:
-    call = Call(**row)
+    call = Call(**{**row, "name": row["name"].decode()})
     call.owner = runtime_pb2.ToolOwner.ValueType(call.owner)
     call.policy = runtime_pb2.ToolPolicy.ValueType(call.policy)
     call.state = turn_pb2.CallState.ValueType(call.state)

@@ -27,7 +27,8 @@ sessions = Table(
     Column("thread_id", Text, nullable=False),
     Column("environment_id", Text, nullable=False),
     Column("agent_id", Text, nullable=False),
-    Column("agent_name", Text, nullable=False),
+    # UTF-8: names may hold U+0000, which text cannot.
+    Column("agent_name", LargeBinary, nullable=False),
     # Sealed: what clients read (agent, title, metadata), and what turns run with. Null once erased.
     Column("pinned", LargeBinary),
     Column("runtime", LargeBinary),
@@ -173,7 +174,8 @@ calls = Table(
     # `ToolOwner` and `ToolPolicy` of the contract.
     Column("owner", SmallInteger, nullable=False),
     Column("policy", SmallInteger, nullable=False),
-    Column("name", Text, nullable=False),
+    # UTF-8: models invent names that hold U+0000.
+    Column("name", LargeBinary, nullable=False),
     # `CallState` of the contract.
     Column("state", SmallInteger, nullable=False),
     # `lane.Answer`, and the log point of the answer or the closure.

@@ -168,7 +168,8 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
     async def ReleaseTurn(
         self, request: turn_pb2.ReleaseTurnRequest, context: Any
     ) -> turn_pb2.ReleaseTurnResponse:
-        thread = await session_store.home_of_turn(self._lanes.db, request.turn_id)
+        turn_id = _known(request.turn_id, "turn")
+        thread = await session_store.home_of_turn(self._lanes.db, turn_id)
         async with self._lanes.change(
             "ledger.release_turn", thread.workspace_id, thread.session_id
         ) as change:
@@ -195,8 +196,8 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
         return turn_pb2.FinishDeletionResponse()
 
 
-def _known(session_id: str) -> str:
+def _known(id: str, what: str = "session") -> str:
     """The id, unless it cannot be one of ours: such text never reaches the database."""
-    if _ID.fullmatch(session_id) is None:
-        raise not_found("session", session_id[:80])
-    return session_id
+    if _ID.fullmatch(id) is None:
+        raise not_found(what, id[:80])
+    return id

@@ -71,18 +71,22 @@ RETURNING workspace_id, session_id, thread_id
 """
 
 _ERASE = """
-WITH turn AS (
-    DELETE FROM ledger.turns WHERE workspace_id = $1 AND thread_id = $3
+WITH dead AS (
+    UPDATE ledger.sessions SET pinned = NULL, runtime = NULL, agent_name = '',
+        erased_at = clock_timestamp()
+    WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND deleted_at IS NOT NULL
+        AND erased_at IS NULL
+    RETURNING session_id, thread_id
+), turn AS (
+    DELETE FROM ledger.turns USING dead WHERE turns.thread_id = dead.thread_id
 ), call AS (
-    DELETE FROM ledger.calls WHERE workspace_id = $1 AND session_id = $2
+    DELETE FROM ledger.calls USING dead WHERE calls.session_id = dead.session_id
 ), round AS (
-    DELETE FROM ledger.rounds WHERE workspace_id = $1 AND session_id = $2
+    DELETE FROM ledger.rounds USING dead WHERE rounds.session_id = dead.session_id
 ), commit AS (
-    DELETE FROM ledger.commits WHERE workspace_id = $1 AND session_id = $2
+    DELETE FROM ledger.commits USING dead WHERE commits.session_id = dead.session_id
 )
-UPDATE ledger.sessions SET pinned = NULL, runtime = NULL, agent_name = '',
-    erased_at = clock_timestamp()
-WHERE workspace_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL AND erased_at IS NULL
+SELECT session_id FROM dead
 """
 
 _TURN_HOME = """
@@ -116,7 +120,7 @@ async def insert(connection: Connection, ring: SealRing, new: NewSession) -> Lan
         new.thread_id,
         new.session.environment_id,
         new.session.agent.id,
-        new.session.agent.name,
+        new.session.agent.name.encode(),
         ring.seal(_pinned(new.session), *_identity("pinned", new.workspace_id, id_)),
         ring.seal(new.runtime.SerializeToString(), *_identity("runtime", new.workspace_id, id_)),
         session_pb2.SESSION_STATUS_IDLE,
@@ -194,10 +198,8 @@ async def offer_erasures(db: Database, again_s: float, limit: int) -> list[refer
 
 async def erase(connection: Connection, thread: reference_pb2.ThreadRef) -> bool:
     """Take away what the ledger keeps of a deleted session beside the log; False for no such."""
-    done = await connection.execute(
-        _ERASE, thread.workspace_id, thread.session_id, thread.thread_id
-    )
-    return done != "UPDATE 0"
+    key = thread.workspace_id, thread.session_id, thread.thread_id
+    return await connection.fetchval(_ERASE, *key) is not None
 
 
 async def home_of_turn(db: Database, turn_id: str) -> reference_pb2.ThreadRef:

@@ -160,6 +160,16 @@ async def test_interrupts_reach_a_runner_of_another_process(dsn: str, ledger: Le
         await asyncio.gather(loop, return_exceptions=True)
 
 
+async def test_two_processes_share_the_turns(dsn: str, ledger: Ledger) -> None:
+    async with open_ledger(dsn) as other:
+        for _ in range(12):
+            await ledger.create("go")
+        async with ledger.runner(capacity=6) as one, other.runner(capacity=6) as two:
+            claims = [await runner.claimed() for runner in (one, two) for _ in range(6)]
+            assert len({claim.id for claim in claims}) == 12
+            assert {claim.claim.epoch for claim in claims} == {1}
+
+
 async def test_a_claim_whose_commit_was_not_answered_is_freed(ledger: Ledger) -> None:
     await ledger.create()
 

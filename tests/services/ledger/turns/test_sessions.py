@@ -105,7 +105,7 @@ async def test_deletion_fences_tells_and_erases(ledger: Ledger) -> None:
         await ledger.dispatcher.rescan()
     left = await ledger.db.fetch("SELECT * FROM ledger.sessions")
     assert [(row["pinned"], row["runtime"], row["agent_name"]) for row in left] == [
-        (None, None, "")
+        (None, None, b"")
     ]
     bodies = "SELECT count(*) FROM ledger.log WHERE sealed IS NOT NULL"
     assert await ledger.db.fetchval(bodies) == 0
@@ -115,6 +115,14 @@ async def test_deletion_fences_tells_and_erases(ledger: Ledger) -> None:
     found = await ledger.turns.VerifyLog(verify, None)
     assert all(finding.informational for finding in found.findings)
     assert await reason_of(turn.begin()) == "DELETED"
+
+
+async def test_a_session_that_lives_is_not_erased(ledger: Ledger) -> None:
+    await ledger.create("go")
+    finish = turn_pb2.FinishDeletionRequest(thread=ledger.thread)
+    await ledger.turns.FinishDeletion(finish, None)
+    async with ledger.runner() as runner:
+        await (await runner.claimed()).say("hi")
 
 
 async def test_an_unfinished_deletion_is_offered_to_the_next_runner(ledger: Ledger) -> None:

@@ -217,6 +217,18 @@ async def test_a_turn_that_does_not_end_well_is_idle_before_the_next(
         ]
 
 
+async def test_names_that_text_columns_cannot_hold(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        await turn.begin()
+        request = turn.answer((CUSTOM, ALLOW), commit=PARK)
+        request.calls[0].name = "a\0b"
+        await turn.append(request)
+        await ledger.send(custom_result(turn.calls[0], "a\0b"))
+        assert (await runner.claimed()).claim.calls[0].name == "a\0b"
+
+
 async def test_writes_to_threads_that_do_not_exist(ledger: Ledger) -> None:
     await ledger.create("go")
     async with ledger.runner() as runner:
