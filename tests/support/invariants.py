@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import pairwise
 
 from counterfoil.context.v1 import context_pb2
@@ -28,7 +29,7 @@ def check_history(events: Sequence[Event]) -> None:
     twice = [id for id, n in Counter(event["id"] for event in events).items() if n > 1]
     assert not twice, f"events listed twice: {twice}"
     assert not [event for event in events if event.get("processed_at") is None], types
-    times = [event["processed_at"] for event in events]
+    times = [datetime.fromisoformat(event["processed_at"]) for event in events]
     assert times == sorted(times), "processed_at goes back"
     assert "toolu_" not in json.dumps(events)
     _check_calls(events)
