@@ -97,6 +97,8 @@ async def test_deletion_fences_tells_and_erases(ledger: Ledger) -> None:
         assert await reason_of(turn.begin()) == "DELETED"
         assert await reason_of(turn.commit(PARK)) == "DELETED"
 
+        # The offer passes over a session that is locked just then; the next look finds it.
+        await ledger.dispatcher.rescan()
         erasure = (await runner.receive()).erasure
         assert erasure.thread == ledger.thread
         finish = turn_pb2.FinishDeletionRequest(thread=ledger.thread)
