@@ -191,7 +191,7 @@ def _play(role: str, reports: int) -> int:
     from foundation import failpoints, telemetry
 
     failpoints.reload()
-    logs.configure()
+    logs.configure(os.environ.get("COUNTERFOIL_LOG_LEVEL", "info"))
     telemetry.configure(f"counterfoil-{role}")
 
     def report(found: dict[str, str]) -> None:
