@@ -204,6 +204,14 @@ async def _migrate(settings: Settings) -> None:
 
 
 @app.command()
+def demo() -> None:
+    """Show a session that waits for a human, survives a kill of the server, and continues."""
+    from cli.demo import demo as show
+
+    show()
+
+
+@app.command()
 def verify(
     session: Annotated[str, typer.Argument(help="Session id, sesn_…")],
     head: Annotated[

@@ -87,7 +87,7 @@ class Attachments:
         stream.drop(key, claim.epoch)
         async with self._lanes.change("ledger.release_claim", *key[:2]) as change:
             if change is not None and change.lane.thread.lease_stream == stream.id:
-                claiming.release(change.lane, claim.epoch, release.reason)
+                claiming.release(change.lane, claim.epoch, release.reason, release.epoch_seen)
         _log.info(
             "claim released",
             runner=stream.runner_name,

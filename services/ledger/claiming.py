@@ -63,8 +63,14 @@ def keep(lane: Lane, epoch: int, stream_id: str) -> bool:
     return True
 
 
-def release(lane: Lane, epoch: int, reason: "turn_pb2.ReleaseReason.ValueType") -> bool:
-    """A runner gives its lease back without a commit; False when it holds none."""
+def release(
+    lane: Lane, epoch: int, reason: "turn_pb2.ReleaseReason.ValueType", epoch_seen: int = 0
+) -> bool:
+    """A runner gives its lease back without a commit; False when it holds none.
+
+    `epoch_seen` is what another authority has seen of the thread: after a restored backup the
+    ledger's own epoch may lag behind it, and every claim would be refused there.
+    """
     thread = lane.thread
     if thread.deleted or thread.epoch != epoch or thread.lease_stream is None or not lane.turns:
         return False
@@ -73,12 +79,21 @@ def release(lane: Lane, epoch: int, reason: "turn_pb2.ReleaseReason.ValueType") 
     if reason == turn_pb2.RELEASE_REASON_CORRUPT:
         interrupt.quarantine(lane, _CORRUPT_MESSAGE, corrupt=True)
         return True
+    thread.epoch = max(thread.epoch, epoch_seen)
     if reason == turn_pb2.RELEASE_REASON_UNAVAILABLE:
         turn.not_before = None if turn.interrupted else lane.now + _UNAVAILABLE_PAUSE
-    if reason in (turn_pb2.RELEASE_REASON_UNAVAILABLE, turn_pb2.RELEASE_REASON_DRAINING):
+    if reason in _EXCUSED:
         thread.ended = Ended.EXCUSED
     lane.refresh_claimable()
     return True
+
+
+_EXCUSED = (
+    turn_pb2.RELEASE_REASON_UNAVAILABLE,
+    turn_pb2.RELEASE_REASON_DRAINING,
+    turn_pb2.RELEASE_REASON_FENCED,
+)
+"""Reasons that say nothing about the turn: not counted against it."""
 
 
 def owned(lane: Lane, turn_id: str, epoch: int) -> Turn:

@@ -18,7 +18,7 @@ from services.runner.history import Writer
 from services.runner.publisher import Publisher
 from services.runner.publishing import Round
 from services.runner.recovery import Recovery
-from services.runner.turn import RESULTS, Turn
+from services.runner.turn import RESULTS, WITHHELD, Turn
 
 ROUNDS_MAX = 100
 """Rounds of one turn; then it ends with `tool_use_limit_reached_error`."""
@@ -86,6 +86,10 @@ class Owner:
             await self._closer.fail(faults.provider_failed(self._turn, failure))
 
     async def _go_round(self) -> None:
+        if (0, WITHHELD) in self._turn.entries:
+            # An owner took the turn out of the history and died before its commit.
+            await self._closer.withhold(self._round, faults.withheld(self._turn))
+            return
         next_round = await self._resume()
         while next_round is not None:
             self._round = next_round

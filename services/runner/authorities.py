@@ -45,7 +45,14 @@ class Unanswered(GiveUp):
 
 
 class Stopped(GiveUp):
-    """The claim is not ours any more (fenced, or the thread was deleted)."""
+    """The claim is not ours any more (fenced, or the thread was deleted).
+
+    `epoch_seen` is the epoch that fenced us, 0 if it was not said.
+    """
+
+    def __init__(self, why: str, epoch_seen: int = 0) -> None:
+        super().__init__(why)
+        self.epoch_seen = epoch_seen
 
 
 class Corrupt(GiveUp):
@@ -88,7 +95,7 @@ async def answered(call: Callable[..., Awaitable[T]], request: object) -> T:
 
 def _classified(failure: Failure) -> Exception:
     if failure.reason in _STOPPED:
-        return Stopped(failure.text)
+        return Stopped(failure.text, int(failure.metadata.get("epoch_max", "0")))
     if failure.reason == reasons.ERROR_REASON_HEAD_MISMATCH:
         return Conflict(failure.text)
     if failure.reason in _CORRUPT:

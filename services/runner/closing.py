@@ -16,9 +16,7 @@ from services.runner.authorities import Authorities, GiveUp, answered
 from services.runner.execution import Executor
 from services.runner.history import Writer
 from services.runner.publisher import NO_COMMIT, Publisher
-from services.runner.turn import RESULTS, Turn
-
-WITHHELD = transcript_pb2.TRANSCRIPT_ENTRY_KIND_WITHHELD
+from services.runner.turn import RESULTS, WITHHELD, Turn
 
 
 class Closer:
@@ -44,14 +42,23 @@ class Closer:
         await self._commit(turn_pb2.COMMIT_KIND_INTERRUPTED)
 
     async def settle(self) -> None:
-        """Writes the closing entry of a turn that is publicly over; publishes nothing."""
+        """Writes the closing entry of a turn that is publicly over; publishes nothing.
+
+        A quarantined turn may have left an answer that nobody published and nobody will: it is
+        taken out of the history, so that the model knows what the public knows.
+        """
         round_ = self._turn.claim.round
         calls = self._turn.claim.calls
+        late = [e for e in self._turn.unpublished() if e.round > round_]
+        if late:
+            content = transcript_pb2.EntryContent(skipped_entry_ids=[e.id for e in late])
+            await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
+            self._turn.skip(late)
         if calls and (round_, RESULTS) not in self._turn.entries:
             operations = await self._close_calls(calls)
             bodies = self._turn.claim.answer_system_bodies
             await self._writer.append_results(round_, calls, operations, bodies)
-        await self._commit(turn_pb2.COMMIT_KIND_SETTLED)
+        await self._commit(turn_pb2.COMMIT_KIND_SETTLED, round_=round_)
 
     async def fail(self, error: events_pb2.Event) -> None:
         """Ends the turn with an error; the session stays usable and queued input stays."""
@@ -65,8 +72,9 @@ class Closer:
         for round_ in range(rounds):
             ids += [names.answer_entry(self._turn.id, round_)]
             ids += [names.results_entry(self._turn.id, round_)]
-        content = transcript_pb2.EntryContent(skipped_entry_ids=ids)
-        await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
+        if (0, WITHHELD) not in self._turn.entries:
+            content = transcript_pb2.EntryContent(skipped_entry_ids=ids)
+            await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
         await self.fail(error)
 
     async def _open_calls(self) -> tuple[Sequence[turn_pb2.RoundCall], Sequence[bytes]]:
@@ -114,13 +122,19 @@ class Closer:
         return [found[call.operation_id] for call in calls]
 
     async def _commit(
-        self, kind: "turn_pb2.CommitKind.ValueType", error: events_pb2.Event | None = None
+        self,
+        kind: "turn_pb2.CommitKind.ValueType",
+        error: events_pb2.Event | None = None,
+        *,
+        round_: int | None = None,
     ) -> "turn_pb2.CommitAnswer.ValueType":
-        newest = self._turn.newest_answer()
+        if round_ is None:
+            newest = self._turn.newest_answer()
+            round_ = self._turn.claim.round if newest is None else newest.round
         request = turn_pb2.CommitTurnRequest(
             fence=self._turn.fence,
             turn_id=self._turn.id,
-            round=self._turn.claim.round if newest is None else newest.round,
+            round=round_,
             kind=kind,
             entries=self._turn.unrecorded,
             stop_reason=events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED

@@ -167,8 +167,12 @@ class Driver:
     async def _try_to_advance(self, turn: Turn) -> None:
         try:
             await advance(self._to, self._adapter, turn)
-        except Stopped:
+        except Stopped as why:
+            # The ledger compares: in the usual case it has given the thread to somebody else, and
+            # the release is void; after a restored backup it learns the epoch that it lost.
             _log.info("claim is gone", epoch=turn.claim.epoch)
+            fenced = turn_pb2.RELEASE_REASON_FENCED
+            self._release(turn, fenced, str(why), epoch_seen=why.epoch_seen)
         except Unanswered as why:
             self._release(turn, turn_pb2.RELEASE_REASON_UNAVAILABLE, str(why))
         except Corrupt as why:
@@ -188,9 +192,18 @@ class Driver:
             if held is not None and held.turn is turn:
                 del self._held[turn.thread.thread_id]
 
-    def _release(self, turn: Turn, reason: "turn_pb2.ReleaseReason.ValueType", detail: str) -> None:
+    def _release(
+        self,
+        turn: Turn,
+        reason: "turn_pb2.ReleaseReason.ValueType",
+        detail: str,
+        *,
+        epoch_seen: int = 0,
+    ) -> None:
         claim = turn_pb2.HeldClaim(thread=turn.thread, epoch=turn.claim.epoch)
-        release = turn_pb2.AttachRelease(claim=claim, reason=reason, detail=detail[:1024])
+        release = turn_pb2.AttachRelease(
+            claim=claim, reason=reason, detail=detail[:1024], epoch_seen=epoch_seen
+        )
         self._outgoing.put_nowait(turn_pb2.AttachRequest(release=release))
 
     def _erase(self, thread: reference_pb2.ThreadRef) -> None:

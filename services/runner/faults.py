@@ -21,6 +21,15 @@ def window_exceeded(turn: Turn, refusal: context_pb2.Refusal) -> events_pb2.Even
     return _error(turn, "window", MODEL_REQUEST_FAILED, text)
 
 
+def withheld(turn: Turn) -> events_pb2.Event:
+    """The same, told by an owner that finds the turn already taken out."""
+    text = (
+        "The request did not fit the model's window. This turn was taken out of the history; "
+        "send a shorter message."
+    )
+    return _error(turn, "window", MODEL_REQUEST_FAILED, text)
+
+
 def provider_failed(turn: Turn, failure: ProviderFailure) -> events_pb2.Event:
     """The provider brought no answer."""
     return _error(turn, failure.kind, failure.public_type, str(failure))

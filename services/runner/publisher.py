@@ -11,7 +11,7 @@ from services.runner import names, publishing
 from services.runner.authorities import Authorities, answered
 from services.runner.execution import Executor
 from services.runner.publishing import Round
-from services.runner.turn import ANSWER, RESULTS, Turn
+from services.runner.turn import ANSWER, Turn
 
 NO_COMMIT = turn_pb2.COMMIT_KIND_UNSPECIFIED
 
@@ -31,15 +31,10 @@ class Publisher:
     async def publish_unrecorded(self) -> None:
         """What is in the transcript gets published, before anything else: every entry that the
         ledger has not recorded, in order."""
-        entries = [
-            entry
-            for entry in sorted(self._turn.entries.values(), key=lambda entry: entry.seq)
-            if any(record.seq == entry.seq for record in self._turn.unrecorded)
-        ]
-        for entry in entries:
+        for entry in self._turn.unpublished():
             if entry.kind == ANSWER:
                 await self.publish(self.read(entry), NO_COMMIT)
-            elif entry.kind == RESULTS:
+            else:
                 await self._publish_results(entry)
 
     async def publish(

@@ -2,6 +2,7 @@
 yet."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from counterfoil.ledger.v1 import turn_pb2
@@ -13,6 +14,7 @@ Kind = transcript_pb2.TranscriptEntryKind
 INPUT = transcript_pb2.TRANSCRIPT_ENTRY_KIND_INPUT
 ANSWER = transcript_pb2.TRANSCRIPT_ENTRY_KIND_ANSWER
 RESULTS = transcript_pb2.TRANSCRIPT_ENTRY_KIND_RESULTS
+WITHHELD = transcript_pb2.TRANSCRIPT_ENTRY_KIND_WITHHELD
 
 _RECORDED_KINDS = {
     INPUT: turn_pb2.ENTRY_KIND_INPUT,
@@ -83,6 +85,20 @@ class Turn:
             self.claim.transcript_head.seq = last.seq
             self.claim.transcript_head.digest = last.digest
             self.unrecorded.clear()
+
+    def unpublished(self) -> list[transcript_pb2.Entry]:
+        """Stored answers and results behind the recorded head, in order."""
+        seqs = {record.seq for record in self.unrecorded}
+        found = [e for e in self.entries.values() if e.seq in seqs and e.kind in (ANSWER, RESULTS)]
+        return sorted(found, key=lambda entry: entry.seq)
+
+    def skip(self, entries: Iterable[transcript_pb2.Entry]) -> None:
+        """These entries are taken out of the history: the ledger records them as the host's."""
+        ids = {entry.id for entry in entries}
+        for record in self.unrecorded:
+            if record.entry_id in ids:
+                record.kind = turn_pb2.ENTRY_KIND_HOST
+                del record.operation_ids[:]
 
     def newest_answer(self) -> transcript_pb2.Entry | None:
         """The answer of the newest round that this owner knows the entry of."""

@@ -39,6 +39,8 @@ class _ReleaseReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Release
     """The runner failed; counted."""
     RELEASE_REASON_CORRUPT: _ReleaseReason.ValueType  # 4
     """A transcript that does not match the recorded head; the turn is quarantined at once."""
+    RELEASE_REASON_FENCED: _ReleaseReason.ValueType  # 5
+    """Another authority has seen a higher epoch than the claim's, and the ledger has not: its own epoch was lost with a restored backup. Not counted."""
 
 class ReleaseReason(_ReleaseReason, metaclass=_ReleaseReasonEnumTypeWrapper):
     """ReleaseReason says why a runner gives a lease back."""
@@ -53,6 +55,8 @@ RELEASE_REASON_FAILED: ReleaseReason.ValueType  # 3
 """The runner failed; counted."""
 RELEASE_REASON_CORRUPT: ReleaseReason.ValueType  # 4
 """A transcript that does not match the recorded head; the turn is quarantined at once."""
+RELEASE_REASON_FENCED: ReleaseReason.ValueType  # 5
+"""Another authority has seen a higher epoch than the claim's, and the ledger has not: its own epoch was lost with a restored backup. Not counted."""
 Global___ReleaseReason: _TypeAlias = ReleaseReason  # noqa: Y015
 
 class _TurnState:
@@ -355,10 +359,13 @@ class AttachRelease(_message.Message):
     CLAIM_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    EPOCH_SEEN_FIELD_NUMBER: _builtins.int
     reason: Global___ReleaseReason.ValueType
     """Why."""
     detail: _builtins.str
     """Detail for the operator's log; no content."""
+    epoch_seen: _builtins.int
+    """With FENCED: the highest epoch that was reported; the ledger raises the thread's epoch to it."""
     @_builtins.property
     def claim(self) -> Global___HeldClaim:
         """The claim."""
@@ -369,10 +376,11 @@ class AttachRelease(_message.Message):
         claim: Global___HeldClaim | None = ...,
         reason: Global___ReleaseReason.ValueType = ...,
         detail: _builtins.str = ...,
+        epoch_seen: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "detail", b"detail", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "detail", b"detail", "epoch_seen", b"epoch_seen", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
