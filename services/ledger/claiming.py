@@ -6,7 +6,7 @@ from counterfoil.ledger.v1 import turn_pb2
 
 from foundation.errors import deleted, fenced
 from services.ledger import barrier, interrupt, notices
-from services.ledger.lane import TAKEOVERS_MAX, Ended, Lane, Turn
+from services.ledger.lane import EPOCH_MAX, TAKEOVERS_MAX, Ended, Lane, Turn
 
 RUNNING = turn_pb2.TURN_STATE_RUNNING
 SETTLING = turn_pb2.TURN_STATE_SETTLING
@@ -79,7 +79,7 @@ def release(
     if reason == turn_pb2.RELEASE_REASON_CORRUPT:
         interrupt.quarantine(lane, _CORRUPT_MESSAGE, corrupt=True)
         return True
-    thread.epoch = max(thread.epoch, epoch_seen)
+    thread.epoch = max(thread.epoch, min(epoch_seen, EPOCH_MAX - 1))
     if reason == turn_pb2.RELEASE_REASON_UNAVAILABLE:
         turn.not_before = None if turn.interrupted else lane.now + _UNAVAILABLE_PAUSE
     if reason in _EXCUSED:

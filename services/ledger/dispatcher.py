@@ -5,6 +5,7 @@ Every second it looks for what was missed: a lost wake-up costs a second, never 
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -131,6 +132,7 @@ class Dispatcher:
 
     async def heartbeat(self, stream: RunnerStream) -> None:
         """Renew a stream's leases; tell it of lost claims and of interrupts that it missed."""
+        stream.heard_at = time.monotonic()
         believed = dict(stream.held)
         rows = await lease_store.renew(self._db, stream.id, self._lanes.lease_ms)
         stored: dict[Key, int] = {}

@@ -1,10 +1,14 @@
 """Runner streams of this process: what each holds, and the messages on their way to it."""
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.types.v1 import reference_pb2
+
+SILENT_S = 5.0
+"""A runner that missed its heartbeats for so long gets no new claim; half of a lease's time."""
 
 Key = tuple[str, str, str]
 """Workspace, session and thread id."""
@@ -34,14 +38,19 @@ class RunnerStream:
     outgoing: "asyncio.Queue[turn_pb2.AttachResponse]" = field(
         default_factory=lambda: asyncio.Queue[turn_pb2.AttachResponse]()
     )
+    heard_at: float = field(default_factory=time.monotonic)
+    """When the runner last gave a sign of life."""
     # Claims in the database that the runner was not told of, at the last heartbeat.
     suspects: frozenset[tuple[Key, int]] = frozenset()
     told_interrupted: set[tuple[Key, int]] = field(default_factory=set[tuple[Key, int]])
 
     @property
     def room(self) -> int:
-        """How many turns it may get now."""
-        return 0 if self.lost else self.capacity - len(self.held) - self.reserved
+        """How many turns it may get now: none while it is silent, because a stopped or stuck
+        runner would let every lease expire, and turns would be quarantined for its fault."""
+        if self.lost or time.monotonic() - self.heard_at > SILENT_S:
+            return 0
+        return self.capacity - len(self.held) - self.reserved
 
     def give(self, claim: turn_pb2.Claim) -> None:
         """Hand a claim over."""

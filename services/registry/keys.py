@@ -11,7 +11,7 @@ import hmac
 import os
 from collections.abc import Iterable
 
-from foundation.storage import Database, Record, SealRing
+from foundation.storage import ConfigurationError, Database, Record, SealBroken, SealRing
 from services.registry import store
 
 PREFIX_BYTES = 8
@@ -34,10 +34,19 @@ def matching(candidates: Iterable[Record], wanted: bytes) -> Record | None:
 
 
 async def load_pepper(db: Database, ring: SealRing) -> bytes:
-    """The deployment's pepper, created on the first call. Raises SealBroken for a foreign ring."""
+    """The deployment's pepper, created on the first call.
+
+    Raises ConfigurationError when the ring lacks the key that sealed it.
+    """
     sealed = await store.pepper(db)
     if sealed is None:
         await store.offer_pepper(db, ring.seal(os.urandom(_PEPPER_BYTES), *_IDENTITY))
         sealed = await store.pepper(db)
         assert sealed is not None
-    return ring.open(sealed, *_IDENTITY)
+    try:
+        return ring.open(sealed, *_IDENTITY)
+    except SealBroken as error:
+        raise ConfigurationError(
+            "seal keys: the key ring lacks a key that sealed stored data. Put the key ring back"
+            " that this database was used with; its old keys must stay in it."
+        ) from error

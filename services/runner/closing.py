@@ -110,10 +110,9 @@ class Closer:
         attempt = self._turn.next_attempt() if newest is None else newest.attempt
         scope = self._executor.scope(round_, attempt)
         answers = [
-            (call.operation_id, messages.answer_outcome(call.answer_body))
+            (call.operation_id, outcome)
             for call in calls
-            if call.state == turn_pb2.CALL_STATE_ANSWERED
-            and call.owner == runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM
+            if (outcome := _kept_answer(call)) is not None
         ]
         kept = await self._executor.decide(scope, answers)
         rest = [call.operation_id for call in calls if call.operation_id not in kept]
@@ -150,3 +149,13 @@ class Closer:
 
 
 _FINAL = (turn_pb2.COMMIT_ANSWER_DONE, turn_pb2.COMMIT_ANSWER_SETTLED)
+
+
+def _kept_answer(call: turn_pb2.RoundCall) -> journal_pb2.Outcome | None:
+    """What a client decided before the turn was closed: its answer, or a denial that has no public
+    result yet. A closed parked turn has published a result for every other call."""
+    if call.state != turn_pb2.CALL_STATE_ANSWERED:
+        return None
+    if call.owner == runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM:
+        return messages.answer_outcome(call.answer_body)
+    return None if call.result_event_id else messages.denial(call.answer_body)

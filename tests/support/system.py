@@ -193,6 +193,10 @@ class System:
             parts.append(_tail(self._log(name)))
         return "\n".join(parts)
 
+    def pid(self, name: str) -> int:
+        """Process id of a running role."""
+        return self._processes[name].pid
+
     def _code(self, name: str) -> int | None:
         process = self._processes.get(name)
         return 0 if process is None else process.code
