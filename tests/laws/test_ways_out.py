@@ -59,6 +59,8 @@ async def test_an_answer_that_nobody_could_publish_is_taken_out_after_quarantine
     system: System,
 ) -> None:
     """Every owner dies between storing the answer and publishing it."""
+    if system.mode == "split":
+        pytest.skip("the runner outlives the ledger there, and repeats the write")
     deadly = "ledger.append_round.before=kill@1"
     await system.start()
     chat = await Chat.open(system, tools=[TOOL])
