@@ -149,7 +149,7 @@ class Owner:
             entries=self._turn.unrecorded,
         )
         response = await answered(self._to.turns.CommitTurn, request)
-        self._turn.recorded()
+        self._turn.recorded(request.entries)
         if response.answer == PARKED:
             return None
         if response.answer == INTERRUPTED:

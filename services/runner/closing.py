@@ -142,7 +142,7 @@ class Closer:
             errors=[] if error is None else [error],
         )
         response = await answered(self._to.turns.CommitTurn, request)
-        self._turn.recorded()
+        self._turn.recorded(request.entries)
         if kind != turn_pb2.COMMIT_KIND_DONE and response.answer not in _FINAL:
             raise GiveUp(f"the ledger answered {response.answer} to a closing commit")
         return response.answer

@@ -179,9 +179,14 @@ class Executor:
         return {operation.id: operation for operation in done.operations}
 
     async def publish(
-        self, ended: Sequence[tuple[turn_pb2.RoundCall, journal_pb2.Operation]]
+        self,
+        ended: Sequence[tuple[turn_pb2.RoundCall, journal_pb2.Operation]],
+        *,
+        through: int | None = None,
     ) -> None:
-        """Publishes results that are not public yet, each once, with the entries so far."""
+        """Publishes results that are not public yet, each once, with the entries so far (up to
+        `through`, when an owner makes good what another one left)."""
+        turn = self._turn
         results = [
             turn_pb2.CallResult(
                 operation_id=call.operation_id,
@@ -190,16 +195,17 @@ class Executor:
             for call, operation in ended
             if not call.result_event_id
         ]
-        if not results and not self._turn.unrecorded:
+        entries = turn.unrecorded if through is None else turn.unrecorded_through(through)
+        if not results and not entries:
             return
         request = turn_pb2.AppendProgressRequest(
             fence=self._turn.fence,
             turn_id=self._turn.id,
             results=results,
-            entries=self._turn.unrecorded,
+            entries=entries,
         )
         response = await answered(self._to.turns.AppendProgress, request)
-        self._turn.recorded()
+        turn.recorded(request.entries)
         for call, _ in ended:
             call.result_event_id = call.result_event_id or "published"
         if response.interrupted:

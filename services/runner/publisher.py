@@ -49,7 +49,7 @@ class Publisher:
             turn_id=turn.id,
             round=round_.number,
             attempt=round_.attempt,
-            entries=turn.unrecorded,
+            entries=turn.unrecorded_through(round_.seq),
             answer_entry_id=round_.entry_id,
             answer_digest=round_.digest,
             events=publishing.events(round_, turn.id),
@@ -60,7 +60,7 @@ class Publisher:
             span_event_id=names.span_event(turn.id, round_.number, round_.attempt),
         )
         response = await answered(self._to.turns.AppendRound, request)
-        turn.recorded()
+        turn.recorded(request.entries)
         return response
 
     async def _complete_model_call(self, round_: Round) -> None:
@@ -83,7 +83,7 @@ class Publisher:
         )
         known = await answered(self._to.journal.GetOperations, request)
         operations = {operation.id: operation for operation in known.operations}
-        await self.publish_results(calls, operations)
+        await self.publish_results(calls, operations, through=entry.seq)
 
     async def _calls_of(self, entry: transcript_pb2.Entry) -> Sequence[turn_pb2.RoundCall]:
         answer = self._turn.entries.get((entry.round, ANSWER))
@@ -95,14 +95,17 @@ class Publisher:
         self,
         calls: Sequence[turn_pb2.RoundCall],
         operations: "dict[str, journal_pb2.Operation]",
+        *,
+        through: int | None = None,
     ) -> None:
-        """Publishes the results that are not public yet, and records the entries so far."""
+        """Publishes the results that are not public yet, and records the entries so far, or those
+        up to `through`."""
         ended = [
             (call, operations[call.operation_id])
             for call in calls
             if not _answered_by_client(call) and call.operation_id in operations
         ]
-        await self._executor.publish(ended)
+        await self._executor.publish(ended, through=through)
 
 
 def _answered_by_client(call: turn_pb2.RoundCall) -> bool:

@@ -44,6 +44,7 @@ class Round:
     number: int
     attempt: reference_pb2.Attempt
     entry_id: str
+    seq: int
     digest: bytes
     stop_reason: str
     segments: Sequence[answers.Segment]
@@ -67,6 +68,7 @@ def read_round(
         number=entry.round,
         attempt=entry.attempt,
         entry_id=entry.id,
+        seq=entry.seq,
         digest=entry.digest,
         stop_reason=stop_reason,
         segments=answers.segments_of(entry.content.blocks),

@@ -2,7 +2,7 @@
 yet."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from counterfoil.ledger.v1 import turn_pb2
@@ -78,13 +78,20 @@ class Turn:
         if entry.seq > last:
             self.unrecorded.append(record_of(entry))
 
-    def recorded(self) -> None:
-        """The ledger answered a write that recorded everything so far."""
-        if self.unrecorded:
-            last = self.unrecorded[-1]
-            self.claim.transcript_head.seq = last.seq
-            self.claim.transcript_head.digest = last.digest
-            self.unrecorded.clear()
+    def unrecorded_through(self, seq: int) -> list[turn_pb2.EntryRecord]:
+        """What a write that publishes entry `seq` records: nothing behind it, because the ledger
+        takes an answer or a results entry only together with what it publishes."""
+        return [record for record in self.unrecorded if record.seq <= seq]
+
+    def recorded(self, records: Sequence[turn_pb2.EntryRecord]) -> None:
+        """The ledger answered a write that recorded these entries."""
+        if not records:
+            return
+        last = records[-1]
+        recorded = self.claim.transcript_head
+        if last.seq > recorded.seq:
+            recorded.seq, recorded.digest = last.seq, last.digest
+        self.unrecorded = [record for record in self.unrecorded if record.seq > last.seq]
 
     def unpublished(self) -> list[transcript_pb2.Entry]:
         """Stored answers and results behind the recorded head, in order."""
