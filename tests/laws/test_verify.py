@@ -1,4 +1,4 @@
-"""`counterfoil verify`: both chains end to end, each vouching for the other, and every change named."""
+"""`counterfoil verify`: both chains end to end, each vouching for the other; changes are named."""
 
 import asyncio
 import sys
