@@ -45,7 +45,7 @@ class Unanswered(GiveUp):
 
 
 class Stopped(GiveUp):
-    """The claim is not ours any more (fenced, or the thread was deleted).
+    """The claim is not ours any more.
 
     `epoch_seen` is the epoch that fenced us, 0 if it was not said.
     """
@@ -63,8 +63,10 @@ class Conflict(Exception):
     """Another write came first: fence and read again."""
 
 
-_STOPPED = (reasons.ERROR_REASON_FENCED, reasons.ERROR_REASON_DELETED)
 _CORRUPT = (
+    # A tombstone that the ledger does not know of: a restored backup brought a deleted session back.
+    # If it does know, the release is void.
+    reasons.ERROR_REASON_DELETED,
     reasons.ERROR_REASON_CORRUPT,
     reasons.ERROR_REASON_DIGEST_MISMATCH,
 )
@@ -94,7 +96,7 @@ async def answered(call: Callable[..., Awaitable[T]], request: object) -> T:
 
 
 def _classified(failure: Failure) -> Exception:
-    if failure.reason in _STOPPED:
+    if failure.reason == reasons.ERROR_REASON_FENCED:
         return Stopped(failure.text, int(failure.metadata.get("epoch_max", "0")))
     if failure.reason == reasons.ERROR_REASON_HEAD_MISMATCH:
         return Conflict(failure.text)
