@@ -49,6 +49,11 @@ class Draft:
         self.moves.append(Move(operation.operation_id, operation.state, operation.state))
         self.kept.append(Kept(operation.operation_id, Role.LATE, source, raw, None))
 
+    def note(self, operation_id: str) -> None:
+        """Record that history tells of an ambiguous operation's late outcome."""
+        self.moves.append(Move(operation_id, State.AMBIGUOUS, State.AMBIGUOUS))
+        self.kept.append(Kept(operation_id, Role.NOTED, Source.CLOSURE, None, None))
+
 
 def refused(operation_id: str, why: str) -> Failure:
     """The step cannot be taken."""
@@ -66,6 +71,13 @@ def check_kind(operation: StoredOperation, kind: int) -> None:
     """Refuse a tool call where a provider call is meant, and the other way round."""
     if operation.kind != kind:
         raise refused(operation.operation_id, "is of another kind")
+
+
+def check_late(operation_id: str, operation: StoredOperation | None) -> None:
+    """Refuse to note a late outcome that there is not."""
+    is_late = operation is not None and operation.has_late_outcome
+    if operation is None or not is_late or operation.state is not State.AMBIGUOUS:
+        raise refused(operation_id, "has no late outcome of an ambiguous call")
 
 
 def conclude_started(step: Step, operation_id: str, outcome: Outcome) -> Draft:

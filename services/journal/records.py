@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -10,6 +11,7 @@ from foundation.errors import Failure, deleted, fenced
 from foundation.storage import Database, Record, SealRing
 from services.journal import store
 from services.journal.drafts import Draft, mismatch
+from services.journal.projection import project
 from services.journal.rows import Role, StoredOperation, ThreadKey, Vault, operation_of
 from services.journal.states import State
 
@@ -45,6 +47,24 @@ class Seen:
             raise deleted(key.thread_id)
 
 
+class Late(NamedTuple):
+    """An outcome, serialized, that came after its call had been declared ambiguous."""
+
+    operation_id: str
+    tool_name: str
+    raw: bytes
+
+    def show(self) -> pb.LateOutcome:
+        """The message, with what the model may see."""
+        given = pb.Outcome.FromString(self.raw)
+        shown = project(given.content, is_error=given.is_error)
+        return pb.LateOutcome(
+            operation_id=self.operation_id,
+            tool_name=self.tool_name,
+            projection=pb.Projection(body=shown.body, digest=shown.digest),
+        )
+
+
 class Records:
     """One thread's operations."""
 
@@ -72,6 +92,18 @@ class Records:
             id, role = row["operation_id"], Role(row["role"])
             found[id, role] = self.vault.open_raw(id, role, row["raw"])
         return found
+
+    async def late(self, count_max: int) -> list[Late]:
+        """Late outcomes of ambiguous calls that no history tells of yet, oldest first."""
+        rows = await self._db.fetch(store.LATE, *self.key, count_max)
+        return [
+            Late(
+                row["operation_id"],
+                row["tool_name"].decode(),
+                self.vault.open_raw(row["operation_id"], Role.LATE, row["raw"]),
+            )
+            for row in rows
+        ]
 
     async def check_inputs(self, calls: Mapping[str, bytes]) -> None:
         """Raise DIGEST_MISMATCH for a call that was prepared with another input.
@@ -155,7 +187,7 @@ class Records:
             [call.id for call in calls],
             [call.block_index for call in calls],
             [call.owner for call in calls],
-            [call.tool_name for call in calls],
+            [call.tool_name.encode() for call in calls],
             [call.tool_version for call in calls],
             [self.vault.seal_input(call.id, call.input) for call in calls],
         )

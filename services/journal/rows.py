@@ -35,6 +35,8 @@ class Role(IntEnum):
     RECEIPT = 1
     DECIDED = 2
     LATE = 3
+    NOTED = 4
+    """The thread's history tells of the late outcome; the row has no body."""
 
 
 class Source(IntEnum):
@@ -101,7 +103,7 @@ def operation_of(
         attempt_number=row["attempt_number"],
         block_index=row["block_index"],
         owner=row["owner"],
-        tool_name=row["tool_name"],
+        tool_name=row["tool_name"].decode(),
         tool_version=row["tool_version"],
         nonce_digest=row["nonce_digest"],
         started_at=row["started_at"],

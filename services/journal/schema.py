@@ -38,7 +38,8 @@ operations = sa.Table(
     # -1 for provider calls, and where an operation was closed or answered before it was prepared.
     sa.Column("block_index", sa.Integer, nullable=False),
     sa.Column("owner", sa.SmallInteger, nullable=False),
-    sa.Column("tool_name", sa.Text, nullable=False),
+    # UTF-8: models invent names that hold U+0000, which text cannot.
+    sa.Column("tool_name", sa.LargeBinary, nullable=False),
     sa.Column("tool_version", sa.Text, nullable=False),
     # Sealed exact JSON; null where it never came, or is erased.
     sa.Column("input", sa.LargeBinary),
@@ -67,15 +68,22 @@ outcomes = sa.Table(
     metadata,
     *_thread(),
     sa.Column("operation_id", sa.Text, primary_key=True),
-    # store.Role: receipt, decided outcome, late outcome.
+    # rows.Role: receipt, decided outcome, late outcome, note of a late outcome.
     sa.Column("role", sa.SmallInteger, primary_key=True, autoincrement=False),
-    # store.Source: executor, client, closure.
+    # rows.Source: executor, client, closure.
     sa.Column("source", sa.SmallInteger, nullable=False),
     # Sealed; null where the receipt is the raw outcome, where there is none, or when erased.
     sa.Column("raw", sa.LargeBinary),
     # Sealed; null of receipts and late outcomes, or when erased.
     sa.Column("projection", sa.LargeBinary),
     sa.Column("created_at", TIMESTAMP(timezone=True), nullable=False, server_default=_NOW),
+    sa.Index(
+        "outcomes_late",
+        "workspace_id",
+        "session_id",
+        "thread_id",
+        postgresql_where=sa.text("role = 3"),
+    ),
 )
 
 access = sa.Table(

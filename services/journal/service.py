@@ -28,6 +28,7 @@ from services.journal.states import State, Step
 Result = TypeVar("Result")
 
 _ASIDE_BYTES = 256 * 1024
+_LATE_MAX = 16
 _TOOL_CALL = pb.OPERATION_KIND_TOOL_CALL
 _MODEL_CALL = pb.OPERATION_KIND_MODEL_CALL
 
@@ -204,6 +205,34 @@ class Journal(JournalServiceServicer):
         found = (await records.see(request.operation_ids)).operations
         shown = [records.vault.show(found[id]) for id in request.operation_ids if id in found]
         return pb.GetOperationsResponse(operations=shown)
+
+    async def ListLateOutcomes(
+        self, request: pb.ListLateOutcomesRequest, context: object
+    ) -> pb.ListLateOutcomesResponse:
+        records = Records(self._db, self._ring, ThreadKey.of(request.thread))
+        late = await records.late(_LATE_MAX)
+        # What was given is as large as 32 MiB each.
+        size = sum(len(one.raw) for one in late)
+        shown = await _aside(size, lambda: [one.show() for one in late])
+        return pb.ListLateOutcomesResponse(late_outcomes=shown)
+
+    async def NoteLateOutcomes(
+        self, request: pb.NoteLateOutcomesRequest, context: object
+    ) -> pb.NoteLateOutcomesResponse:
+        wanted = list(request.operation_ids)
+        _check_distinct(wanted, "operation_ids")
+        records, epoch = self._records(request.fence), request.fence.epoch
+        draft = Draft()
+        for id in wanted:
+            draft.note(id)
+        for _ in range(TRIES):
+            seen = await records.see(wanted)
+            seen.admit(records.key, epoch)
+            for id in wanted:
+                drafts.check_late(id, seen.operations.get(id))
+            if await records.write("journal.note_late_outcomes", draft, epoch=epoch) is not None:
+                return pb.NoteLateOutcomesResponse()
+        raise contended(records.key)
 
     async def InspectOperations(
         self, request: pb.InspectOperationsRequest, context: object

@@ -58,7 +58,26 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
   AND operation_id = ANY($4::text[]) AND input IS NOT NULL
 """
 
-# Provider calls of other turns have no owner any more: whether they ran is not known.
+# What executors said about calls that had been declared ambiguous, and no history tells of yet.
+LATE = """
+SELECT l.operation_id, o.tool_name, l.raw
+FROM journal.outcomes l
+JOIN journal.operations o
+    ON o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+    AND o.operation_id = l.operation_id
+WHERE l.workspace_id = $1 AND l.session_id = $2 AND l.thread_id = $3
+  AND l.role = 3 AND l.source = 1 AND l.raw IS NOT NULL AND o.state = 5
+  AND NOT EXISTS (
+    SELECT FROM journal.outcomes n
+    WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3
+      AND n.operation_id = l.operation_id AND n.role = 4
+  )
+ORDER BY l.created_at, l.operation_id
+LIMIT $4
+"""
+
+# Provider calls of other turns, and of earlier owners of this one, have no owner any more: whether
+# they ran is not known.
 FENCE = """
 WITH fence AS (
     INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
@@ -70,7 +89,8 @@ WITH fence AS (
     UPDATE journal.operations o SET state = 5
     FROM fence
     WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
-      AND o.kind = 1 AND o.state = 2 AND o.turn_id <> $5
+      AND o.kind = 1 AND o.state = 2
+      AND (o.turn_id <> $5 OR o.attempt_epoch < $4)
 )
 SELECT 1 FROM fence
 """
@@ -115,7 +135,7 @@ WITH fence AS (
          snapshot_id, failure)
     SELECT $1, $2, $3, n.operation_id, 2, 1, $9, $10, $11, $12, n.block_index, n.owner,
         n.tool_name, n.tool_version, n.input, '', ''
-    FROM granted, unnest($13::text[], $14::integer[], $15::smallint[], $16::text[], $17::text[],
+    FROM granted, unnest($13::text[], $14::integer[], $15::smallint[], $16::bytea[], $17::text[],
         $18::bytea[]) AS n(operation_id, block_index, owner, tool_name, tool_version, input)
     ON CONFLICT DO NOTHING
     RETURNING operation_id
@@ -234,9 +254,9 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND state IN (1, 
 """
 
 ERASE_OPERATIONS = """
-UPDATE journal.operations SET input = NULL, tool_name = '', failure = ''
+UPDATE journal.operations SET input = NULL, tool_name = ''::bytea, failure = ''
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
-  AND (input IS NOT NULL OR tool_name <> '' OR failure <> '')
+  AND (input IS NOT NULL OR tool_name <> ''::bytea OR failure <> '')
 """
 
 ERASE_OUTCOMES = """

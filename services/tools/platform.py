@@ -56,6 +56,7 @@ class PlatformTool:
             description=self.description,
             input_schema=self.input_schema,
             version=self.version,
+            deadline_ms=self.deadline_ms,
         )
 
 

@@ -37,12 +37,14 @@ def text(value: str, *, is_error: bool = False) -> pb.Outcome:
     return pb.Outcome(content=content, is_error=is_error)
 
 
-def new(operation_id: str, input: bytes = b'{"a":1.10}', index: int = 0) -> pb.NewOperation:
+def new(
+    operation_id: str, input: bytes = b'{"a":1.10}', index: int = 0, tool_name: str = "search"
+) -> pb.NewOperation:
     return pb.NewOperation(
         id=operation_id,
         block_index=index,
         owner=TOOL_OWNER_PLATFORM_MANAGED,
-        tool_name="search",
+        tool_name=tool_name,
         tool_version="1",
         input=input,
     )
@@ -162,6 +164,16 @@ class Bench:
     async def get(self, *operation_ids: str, thread: ThreadRef = THREAD) -> Sequence[pb.Operation]:
         request = pb.GetOperationsRequest(thread=thread, operation_ids=operation_ids or ("op_1",))
         return (await self.service.GetOperations(request, CONTEXT)).operations
+
+    async def late(self, thread: ThreadRef = THREAD) -> Sequence[pb.LateOutcome]:
+        request = pb.ListLateOutcomesRequest(thread=thread)
+        return (await self.service.ListLateOutcomes(request, CONTEXT)).late_outcomes
+
+    async def note(self, *operation_ids: str, epoch: int = 1, thread: ThreadRef = THREAD) -> None:
+        request = pb.NoteLateOutcomesRequest(
+            fence=claim(epoch, thread), operation_ids=operation_ids or ("op_1",)
+        )
+        await self.service.NoteLateOutcomes(request, CONTEXT)
 
     async def inspect(self, thread: ThreadRef = THREAD) -> Sequence[pb.Operation]:
         request = pb.InspectOperationsRequest(thread=thread, reader="ops", purpose="why not")

@@ -275,5 +275,16 @@ async def test_fence_closes_provider_calls_of_other_turns(bench: Bench) -> None:
     await bench.start_model_call("op_old", turn_id="turn_0")
     await bench.start_model_call("op_own")
     await bench.prepare(new("op_1"))
-    assert [o.id for o in await bench.fence(2)] == ["op_own", "op_1"]
+    assert [o.id for o in await bench.fence(1)] == ["op_own", "op_1"]
     assert [o.state for o in await bench.get("op_old", "op_own")] == [AMBIGUOUS, STARTED]
+
+
+async def test_a_takeover_declares_the_lost_owners_provider_calls_ambiguous(bench: Bench) -> None:
+    """Those of the same turn too: nobody waits for them any more. A stored answer completes one."""
+    await bench.start_model_call("op_lost")
+    await bench.prepare(new("op_1"))
+    await bench.start("op_1")
+    await bench.fence(2)
+    assert [o.state for o in await bench.get("op_lost", "op_1")] == [AMBIGUOUS, STARTED]
+    await bench.complete_model_call(operation_id="op_lost", epoch=2)
+    assert [o.state for o in await bench.get("op_lost")] == [COMPLETED]

@@ -239,3 +239,15 @@ async def test_a_foreign_workspace_finds_and_changes_nothing(bench: Bench) -> No
 async def test_unknown_ids_are_left_out(bench: Bench) -> None:
     await bench.prepare(new("op_1"), new("op_2", index=1))
     assert [o.id for o in await bench.get("op_2", "op_9", "op_1")] == ["op_2", "op_1"]
+
+
+async def test_names_that_the_model_invents_are_kept_whatever_they_hold(bench: Bench) -> None:
+    """A database's text cannot hold U+0000."""
+    odd = "no\u0000body \U0001f600"
+    await bench.start_model_call()
+    (made,) = await bench.complete_model_call(new("op_1", tool_name=odd))
+    assert made.tool_name == odd
+    assert [o.tool_name for o in await bench.get()] == [odd]
+    assert [o.tool_name for o in await bench.inspect()] == ["", odd]
+    await bench.tombstone()
+    assert not any(o.tool_name for o in await bench.inspect())

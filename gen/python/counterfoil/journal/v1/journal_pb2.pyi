@@ -975,6 +975,133 @@ class GetOperationsResponse(_message.Message):
 Global___GetOperationsResponse: _TypeAlias = GetOperationsResponse  # noqa: Y015
 
 @_typing.final
+class ListLateOutcomesRequest(_message.Message):
+    """ListLateOutcomesRequest names a thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLateOutcomesRequest: _TypeAlias = ListLateOutcomesRequest  # noqa: Y015
+
+@_typing.final
+class LateOutcome(_message.Message):
+    """LateOutcome is the real outcome of a call that history reports as interrupted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    TOOL_NAME_FIELD_NUMBER: _builtins.int
+    PROJECTION_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    """Operation id."""
+    tool_name: _builtins.str
+    """Tool name."""
+    @_builtins.property
+    def projection(self) -> Global___Projection:
+        """The outcome as the model may see it. It is not the operation's projection, which never changes."""
+
+    def __init__(
+        self,
+        *,
+        operation_id: _builtins.str = ...,
+        tool_name: _builtins.str = ...,
+        projection: Global___Projection | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["projection", b"projection"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation_id", b"operation_id", "projection", b"projection", "tool_name", b"tool_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LateOutcome: _TypeAlias = LateOutcome  # noqa: Y015
+
+@_typing.final
+class ListLateOutcomesResponse(_message.Message):
+    """ListLateOutcomesResponse holds late outcomes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LATE_OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def late_outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LateOutcome]:
+        """Late outcomes that were not noted."""
+
+    def __init__(
+        self,
+        *,
+        late_outcomes: _abc.Iterable[Global___LateOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["late_outcomes", b"late_outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLateOutcomesResponse: _TypeAlias = ListLateOutcomesResponse  # noqa: Y015
+
+@_typing.final
+class NoteLateOutcomesRequest(_message.Message):
+    """NoteLateOutcomesRequest names operations whose late outcomes history tells of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCE_FIELD_NUMBER: _builtins.int
+    OPERATION_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fence(self) -> _reference_pb2.Fence:
+        """Writer's claim."""
+
+    @_builtins.property
+    def operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Operation ids."""
+
+    def __init__(
+        self,
+        *,
+        fence: _reference_pb2.Fence | None = ...,
+        operation_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "operation_ids", b"operation_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoteLateOutcomesRequest: _TypeAlias = NoteLateOutcomesRequest  # noqa: Y015
+
+@_typing.final
+class NoteLateOutcomesResponse(_message.Message):
+    """NoteLateOutcomesResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoteLateOutcomesResponse: _TypeAlias = NoteLateOutcomesResponse  # noqa: Y015
+
+@_typing.final
 class InspectOperationsRequest(_message.Message):
     """InspectOperationsRequest names a thread and who looks."""
 

@@ -86,6 +86,16 @@ class JournalServiceStub:
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.GetOperationsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.GetOperationsResponse.FromString,
                 _registered_method=True)
+        self.ListLateOutcomes = channel.unary_unary(
+                '/counterfoil.journal.v1.JournalService/ListLateOutcomes',
+                request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ListLateOutcomesRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ListLateOutcomesResponse.FromString,
+                _registered_method=True)
+        self.NoteLateOutcomes = channel.unary_unary(
+                '/counterfoil.journal.v1.JournalService/NoteLateOutcomes',
+                request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesResponse.FromString,
+                _registered_method=True)
         self.InspectOperations = channel.unary_unary(
                 '/counterfoil.journal.v1.JournalService/InspectOperations',
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.SerializeToString,
@@ -180,6 +190,22 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLateOutcomes(self, request, context):
+        """ListLateOutcomes returns what executors said about calls of the thread after these had been declared ambiguous, as far as no note of it was
+        confirmed, oldest first, at most 16. Reads only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NoteLateOutcomes(self, request, context):
+        """NoteLateOutcomes confirms that the thread's history tells of late outcomes: they are not listed any more. Fails with OPERATION_REFUSED for an
+        operation that has no late outcome. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def InspectOperations(self, request, context):
         """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason.
         """
@@ -246,6 +272,16 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.GetOperations,
                     request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.GetOperationsRequest.FromString,
                     response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.GetOperationsResponse.SerializeToString,
+            ),
+            'ListLateOutcomes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLateOutcomes,
+                    request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ListLateOutcomesRequest.FromString,
+                    response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ListLateOutcomesResponse.SerializeToString,
+            ),
+            'NoteLateOutcomes': grpc.unary_unary_rpc_method_handler(
+                    servicer.NoteLateOutcomes,
+                    request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesRequest.FromString,
+                    response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesResponse.SerializeToString,
             ),
             'InspectOperations': grpc.unary_unary_rpc_method_handler(
                     servicer.InspectOperations,
@@ -530,6 +566,60 @@ class JournalService:
             '/counterfoil.journal.v1.JournalService/GetOperations',
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.GetOperationsRequest.SerializeToString,
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.GetOperationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLateOutcomes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.journal.v1.JournalService/ListLateOutcomes',
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.ListLateOutcomesRequest.SerializeToString,
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.ListLateOutcomesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NoteLateOutcomes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.journal.v1.JournalService/NoteLateOutcomes',
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesRequest.SerializeToString,
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesResponse.FromString,
             options,
             channel_credentials,
             insecure,

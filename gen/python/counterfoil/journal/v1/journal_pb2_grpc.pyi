@@ -52,6 +52,14 @@ class JournalServiceStub:
     """
     GetOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.GetOperationsRequest, _journal_pb2.GetOperationsResponse]
     """GetOperations returns operations by id. Reads only. Unknown ids are left out."""
+    ListLateOutcomes: _aio.UnaryUnaryMultiCallable[_journal_pb2.ListLateOutcomesRequest, _journal_pb2.ListLateOutcomesResponse]
+    """ListLateOutcomes returns what executors said about calls of the thread after these had been declared ambiguous, as far as no note of it was
+    confirmed, oldest first, at most 16. Reads only.
+    """
+    NoteLateOutcomes: _aio.UnaryUnaryMultiCallable[_journal_pb2.NoteLateOutcomesRequest, _journal_pb2.NoteLateOutcomesResponse]
+    """NoteLateOutcomes confirms that the thread's history tells of late outcomes: they are not listed any more. Fails with OPERATION_REFUSED for an
+    operation that has no late outcome. Idempotent.
+    """
     InspectOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.InspectOperationsRequest, _journal_pb2.InspectOperationsResponse]
     """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason."""
     Tombstone: _aio.UnaryUnaryMultiCallable[_journal_pb2.TombstoneRequest, _journal_pb2.TombstoneResponse]
@@ -155,6 +163,26 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_journal_pb2.GetOperationsRequest, _abc.Awaitable[_journal_pb2.GetOperationsResponse]],
     ) -> _abc.Awaitable[_journal_pb2.GetOperationsResponse]:
         """GetOperations returns operations by id. Reads only. Unknown ids are left out."""
+
+    @_abc_1.abstractmethod
+    def ListLateOutcomes(
+        self,
+        request: _journal_pb2.ListLateOutcomesRequest,
+        context: _aio.ServicerContext[_journal_pb2.ListLateOutcomesRequest, _abc.Awaitable[_journal_pb2.ListLateOutcomesResponse]],
+    ) -> _abc.Awaitable[_journal_pb2.ListLateOutcomesResponse]:
+        """ListLateOutcomes returns what executors said about calls of the thread after these had been declared ambiguous, as far as no note of it was
+        confirmed, oldest first, at most 16. Reads only.
+        """
+
+    @_abc_1.abstractmethod
+    def NoteLateOutcomes(
+        self,
+        request: _journal_pb2.NoteLateOutcomesRequest,
+        context: _aio.ServicerContext[_journal_pb2.NoteLateOutcomesRequest, _abc.Awaitable[_journal_pb2.NoteLateOutcomesResponse]],
+    ) -> _abc.Awaitable[_journal_pb2.NoteLateOutcomesResponse]:
+        """NoteLateOutcomes confirms that the thread's history tells of late outcomes: they are not listed any more. Fails with OPERATION_REFUSED for an
+        operation that has no late outcome. Idempotent.
+        """
 
     @_abc_1.abstractmethod
     def InspectOperations(

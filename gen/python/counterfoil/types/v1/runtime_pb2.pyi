@@ -88,6 +88,7 @@ class ToolBinding(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name that the model uses."""
     owner: Global___ToolOwner.ValueType
@@ -100,6 +101,8 @@ class ToolBinding(_message.Message):
     """JSON Schema of the input, exact bytes of a JSON object."""
     version: _builtins.str
     """Version of the tool's definition; empty for client-defined tools."""
+    deadline_ms: _builtins.int
+    """Time that its executor gives one call, in milliseconds; 0 where nobody said."""
     def __init__(
         self,
         *,
@@ -109,10 +112,11 @@ class ToolBinding(_message.Message):
         description: _builtins.str = ...,
         input_schema: _builtins.bytes = ...,
         version: _builtins.str = ...,
+        deadline_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "input_schema", b"input_schema", "name", b"name", "owner", b"owner", "policy", b"policy", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ms", b"deadline_ms", "description", b"description", "input_schema", b"input_schema", "name", b"name", "owner", b"owner", "policy", b"policy", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
