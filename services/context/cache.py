@@ -1,11 +1,14 @@
 """Reduced history in memory, so that a round costs what is new.
 
 An entry is taken out while it is worked on and put back afterwards: two requests for one thread
-never share one, and after an error nothing half-done stays. What is missing is read again.
+never share one, and after an error nothing half-done stays. What is missing is read again. What was
+forgotten meanwhile, because the thread was deleted, does not come back.
 """
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -69,6 +72,14 @@ class Warm:
         return b"".join((head, self.messages, tail)), digest.digest()
 
 
+@dataclass
+class Loan:
+    """A thread on loan: what was warm when it began, and what goes back at its end."""
+
+    warm: Warm | None
+    back: Warm | None = None
+
+
 class WarmCache:
     """Warm threads, the least recently used ones dropped first."""
 
@@ -76,6 +87,29 @@ class WarmCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._threads: OrderedDict[ThreadKey, tuple[Warm, int]] = OrderedDict()
+        self._loans: Counter[ThreadKey] = Counter()
+        self._forgotten: set[ThreadKey] = set()
+
+    @contextmanager
+    def loan(self, key: ThreadKey) -> Generator[Loan]:
+        """Take a thread out; what the block leaves in `back` is kept."""
+        loan = Loan(self.take(key))
+        self._loans[key] += 1
+        try:
+            yield loan
+        finally:
+            if loan.back is not None and key not in self._forgotten:
+                self.put(key, loan.back)
+            self._loans[key] -= 1
+            if self._loans[key] == 0:
+                del self._loans[key]
+                self._forgotten.discard(key)
+
+    def forget(self, key: ThreadKey) -> None:
+        """Drop a thread, also what is out on loan."""
+        self.take(key)
+        if key in self._loans:
+            self._forgotten.add(key)
 
     def take(self, key: ThreadKey) -> Warm | None:
         """Take a thread out; the caller may change it."""

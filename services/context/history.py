@@ -86,9 +86,10 @@ class History:
             for entry in page.entries:
                 yield entry
                 last = entry
-            after += _PAGE_ENTRIES
-            if after >= head.seq:
+            # A page may end early, with its bytes; one without entries ends before its time.
+            if not page.entries or page.entries[-1].seq >= head.seq:
                 break
+            after = page.entries[-1].seq
         found = Head() if last is None else Head(seq=last.seq, digest=last.digest)
         if found != head:
             raise _corrupt(f"the transcript has no head {head.seq} with this digest")
@@ -111,12 +112,21 @@ class History:
         self, thread: ThreadRef, operation_ids: Sequence[str]
     ) -> dict[str, journal_pb2.Projection]:
         found: dict[str, journal_pb2.Projection] = {}
-        for start in range(0, len(operation_ids), _PAGE_OPERATIONS):
-            response = await self._journal.GetOperations(
-                journal_pb2.GetOperationsRequest(
-                    thread=thread, operation_ids=operation_ids[start : start + _PAGE_OPERATIONS]
-                )
-            )
+        pages = [
+            operation_ids[start : start + _PAGE_OPERATIONS]
+            for start in range(0, len(operation_ids), _PAGE_OPERATIONS)
+        ]
+        while pages:
+            page = pages.pop()
+            request = journal_pb2.GetOperationsRequest(thread=thread, operation_ids=page)
+            try:
+                response = await self._journal.GetOperations(request)
+            except Failure as failure:
+                if failure.reason != reasons.ERROR_REASON_TOO_LARGE or len(page) == 1:
+                    raise
+                # Results may be large: what does not fit in one message is asked for in two.
+                pages += [page[: len(page) // 2], page[len(page) // 2 :]]
+                continue
             found.update({one.id: one.projection for one in response.operations})
         return found
 

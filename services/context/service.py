@@ -68,11 +68,10 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
     ) -> pb.PrepareRequestResponse:
         thread = request.fence.thread
         key = thread_key(thread)
-        warm = await self._history.current(thread, request.transcript_head, self._cache.take(key))
-        try:
-            return await self._prepare(request, key, warm)
-        finally:
-            self._cache.put(key, warm)
+        with self._cache.loan(key) as loan:
+            head = request.transcript_head
+            loan.back = await self._history.current(thread, head, loan.warm)
+            return await self._prepare(request, key, loan.back)
 
     async def Rebuild(self, request: pb.RebuildRequest, context: Any) -> pb.RebuildResponse:
         key = thread_key(request.thread)
@@ -103,7 +102,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         async with self._db.commit("context.tombstone") as c:
             await store.raise_fence(c, key, store.EPOCH_INFINITE)
             await store.erase(c, key)
-        self._cache.take(key)
+        self._cache.forget(key)
         return pb.TombstoneResponse()
 
     async def _prepare(

@@ -35,9 +35,12 @@ class Recovery:
         await answered(
             self._to.context.Fence, context_pb2.FenceRequest(fence=turn.fence, turn_id=turn.id)
         )
+        entries = list(fenced.entries)
+        if fenced.has_more:
+            entries += await self._more_of_turn(entries[-1].seq)
         beyond = await self._beyond_recorded_head()
         turn.head = fenced.head
-        turn.entries = {(entry.round, entry.kind): entry for entry in fenced.entries}
+        turn.entries = {(entry.round, entry.kind): entry for entry in entries}
         turn.unrecorded.clear()
         for entry in beyond:
             turn.note_unrecorded(entry)
@@ -45,11 +48,7 @@ class Recovery:
 
     async def _beyond_recorded_head(self) -> list[transcript_pb2.Entry]:
         recorded = self._turn.claim.transcript_head
-        request = transcript_pb2.ListEntriesRequest(
-            thread=self._turn.thread, seq_after=max(0, recorded.seq - 1)
-        )
-        found = await answered(self._to.transcript.ListEntries, request)
-        entries = list(found.entries)
+        entries = await self._entries_behind(max(0, recorded.seq - 1))
         if recorded.seq == 0:
             return entries
         if not entries or entries[0].seq != recorded.seq:
@@ -57,6 +56,24 @@ class Recovery:
         if entries[0].digest != recorded.digest:
             raise Corrupt(f"transcript entry {recorded.seq} is not the recorded one")
         return entries[1:]
+
+    async def _more_of_turn(self, seq_after: int) -> list[transcript_pb2.Entry]:
+        """The turn's entries that did not fit in the fence's answer."""
+        entries = await self._entries_behind(seq_after)
+        return [entry for entry in entries if entry.turn_id == self._turn.id]
+
+    async def _entries_behind(self, seq_after: int) -> list[transcript_pb2.Entry]:
+        """All entries behind a sequence, page by page."""
+        entries: list[transcript_pb2.Entry] = []
+        while True:
+            request = transcript_pb2.ListEntriesRequest(
+                thread=self._turn.thread, seq_after=seq_after
+            )
+            page = await answered(self._to.transcript.ListEntries, request)
+            entries.extend(page.entries)
+            if not page.entries or page.entries[-1].seq >= page.head.seq:
+                return entries
+            seq_after = page.entries[-1].seq
 
     async def _abandon(self, beyond: Sequence[transcript_pb2.Entry]) -> None:
         """Entries of other turns beyond the recorded head exist only after a restored backup: the
@@ -86,11 +103,7 @@ class Recovery:
 
     async def _answer_entry(self, round_number: int) -> transcript_pb2.Entry:
         """The answer that a parked round resumes: the newest entry of a clean claim."""
-        request = transcript_pb2.ListEntriesRequest(
-            thread=self._turn.thread, seq_after=max(0, self._turn.head.seq - 1)
-        )
-        found = await answered(self._to.transcript.ListEntries, request)
-        for entry in found.entries:
+        for entry in await self._entries_behind(max(0, self._turn.head.seq - 1)):
             if entry.kind == ANSWER and entry.round == round_number:
                 return entry
         raise Corrupt(f"the answer of round {round_number} is not at the transcript's head")

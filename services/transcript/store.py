@@ -42,6 +42,9 @@ WITH head AS (
 SELECT 1 FROM head
 """
 
+PAGE_BYTES = 16 * 2**20
+"""Bytes of content with which a page ends; with one more entry it still fits in a message."""
+
 CREATE_HEAD = """
 INSERT INTO transcript.heads
     (workspace_id, session_id, thread_id, seq, digest, epoch_max, is_deleted, seal)
@@ -69,25 +72,38 @@ LEFT JOIN transcript.entries p
 WHERE e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3 AND e.entry_id = $4
 """
 
+# A page ends behind the entry with which it holds `$5` bytes; `of_turn` counts all entries.
 ENTRIES_OF_TURN = """
 SELECT e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
-    e.content, e.commitment, e.digest, p.digest AS previous
-FROM transcript.entries e
+    e.content, e.commitment, e.digest, e.of_turn, p.digest AS previous
+FROM (
+    SELECT n.*, count(*) OVER () AS of_turn,
+        sum(coalesce(octet_length(n.content), 0)) OVER (ORDER BY n.seq)
+            - coalesce(octet_length(n.content), 0) AS bytes_before
+    FROM transcript.entries n
+    WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3 AND n.turn_id = $4
+) e
 LEFT JOIN transcript.entries p
     ON p.workspace_id = $1 AND p.session_id = $2 AND p.thread_id = $3 AND p.seq = e.seq - 1
-WHERE e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3 AND e.turn_id = $4
+WHERE e.bytes_before < $5::bigint
 ORDER BY e.seq
 """
 
-# Head and entries in one statement, hence of one moment.
+# Head and entries in one statement, hence of one moment. A page ends behind the entry with which
+# it holds `$6` bytes; `through` is the last sequence of the whole range.
 LIST = """
 SELECT h.seq AS head_seq, h.digest AS head_digest, h.epoch_max, h.is_deleted, h.seal,
     e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
-    e.content, e.commitment, e.digest, p.digest AS previous
+    e.content, e.commitment, e.digest, e.through, p.digest AS previous
 FROM transcript.heads h
-LEFT JOIN transcript.entries e
-    ON e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3
-    AND e.seq > $4::bigint AND ($5::bigint = 0 OR e.seq <= $5)
+LEFT JOIN (
+    SELECT n.*, max(n.seq) OVER () AS through,
+        sum(coalesce(octet_length(n.content), 0)) OVER (ORDER BY n.seq)
+            - coalesce(octet_length(n.content), 0) AS bytes_before
+    FROM transcript.entries n
+    WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3
+      AND n.seq > $4::bigint AND ($5::bigint = 0 OR n.seq <= $5)
+) e ON e.bytes_before < $6::bigint
 LEFT JOIN transcript.entries p
     ON p.workspace_id = $1 AND p.session_id = $2 AND p.thread_id = $3 AND p.seq = e.seq - 1
 WHERE h.workspace_id = $1 AND h.session_id = $2 AND h.thread_id = $3
@@ -244,7 +260,15 @@ async def list_entries(
     db: Database, key: ThreadKey, seq_after: int, seq_through: int
 ) -> list[Record]:
     """Rows of LIST; none for a thread that nothing was ever written to."""
-    return await db.fetch(LIST, *key, seq_after, seq_through)
+    return await db.fetch(LIST, *key, seq_after, seq_through, PAGE_BYTES)
+
+
+async def entries_of_turn(
+    connection: Connection, key: ThreadKey, turn_id: str
+) -> tuple[list[Record], bool]:
+    """The first page of a turn's entries, and whether it has more."""
+    rows = await connection.fetch(ENTRIES_OF_TURN, *key, turn_id, PAGE_BYTES)
+    return rows, bool(rows) and rows[0]["of_turn"] > len(rows)
 
 
 async def erase(connection: Connection, key: ThreadKey) -> None:

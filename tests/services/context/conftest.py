@@ -9,11 +9,13 @@ from counterfoil.context.v1 import context_pb2 as pb
 from counterfoil.context.v1 import context_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
+from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import runtime_pb2
 from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 from counterfoil.types.v1.mapping_pb2 import ToolCallMapping
 from counterfoil.types.v1.reference_pb2 import Attempt, Fence, Head, ThreadRef
 
+from foundation.errors import Failure
 from foundation.rpc.admission import Admission, Principal
 from foundation.rpc.host import Host
 from foundation.storage import Database, SealRing
@@ -34,11 +36,14 @@ class JournalInMemory:
     def __init__(self) -> None:
         self.projections: dict[str, journal_pb2.Projection] = {}
         self.asked: list[str] = []
+        self.operations_max = 1000
 
     async def GetOperations(
         self, request: journal_pb2.GetOperationsRequest
     ) -> journal_pb2.GetOperationsResponse:
         self.asked += request.operation_ids
+        if len(request.operation_ids) > self.operations_max:
+            raise Failure(reasons.ERROR_REASON_TOO_LARGE, "the message is too large")
         return journal_pb2.GetOperationsResponse(
             operations=[
                 journal_pb2.Operation(id=id, projection=self.projections[id])
@@ -49,16 +54,18 @@ class JournalInMemory:
 
 
 class TranscriptAsked:
-    """The transcript's stub; counts the entries that were read."""
+    """The transcript's stub; counts the entries that were read, and their pages."""
 
     def __init__(self, stub: transcript_pb2_grpc.TranscriptServiceStub) -> None:
         self._stub = stub
         self.entries_read = 0
+        self.pages = 0
 
     async def ListEntries(
         self, request: transcript_pb2.ListEntriesRequest
     ) -> transcript_pb2.ListEntriesResponse:
         response = await self._stub.ListEntries(request)
+        self.pages += 1
         self.entries_read += len(response.entries)
         return response
 

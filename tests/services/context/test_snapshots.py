@@ -18,6 +18,7 @@ from foundation.storage.errors import SealBroken
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
 from services.context import schema, store
 from services.context.cache import Warm, WarmCache
+from services.transcript import store as transcript_store
 from tests.services.context.conftest import OTHER, PROMPT, THREAD, Bench, runtime
 from tests.services.context.histories import INPUT, WITHHELD, projection, text, use
 
@@ -364,3 +365,49 @@ def test_the_cache_drops_the_least_recently_used_threads() -> None:
     assert cache.take(c) is not None
     cache.put(a, warm(101))
     assert cache.take(a) is None
+
+
+async def test_what_was_deleted_meanwhile_does_not_stay_warm(bench: Bench) -> None:
+    """A request was on its way when the thread was deleted."""
+    await bench.ask()
+    cache = WarmCache()
+    service = bench.another(cache)
+
+    async def delete(name: str) -> None:
+        if name == "context.prepare.after":
+            failpoints.install(None)
+            await service.Tombstone(pb.TombstoneRequest(thread=THREAD), None)
+
+    failpoints.install(delete)
+    try:
+        await service.PrepareRequest(bench.request(), None)
+    finally:
+        failpoints.install(None)
+    assert cache.take((THREAD.workspace_id, THREAD.session_id, THREAD.thread_id)) is None
+    with cache.loan(("w", "s", "t")) as loan:
+        loan.back = Warm(messages=bytearray(b"x"))
+    assert cache.take(("w", "s", "t")) is not None
+
+
+async def test_history_comes_in_pages_that_fit_in_a_message(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        await bench.ask(text(f"{number} " + "x" * 1000))
+    whole = await bench.prepare()
+    bench.transcript.pages = 0
+    monkeypatch.setattr(transcript_store, "PAGE_BYTES", 2000)
+    cold = await bench.another(WarmCache(0)).PrepareRequest(bench.request(number=2), None)
+    assert cold.prepared.body == whole.body
+    assert bench.transcript.pages == 3
+
+
+async def test_results_that_do_not_fit_in_one_message_are_read_in_parts(bench: Bench) -> None:
+    await bench.ask()
+    uses = tuple(range(5))
+    await bench.answer(*(use(f"toolu_{index}") for index in uses), uses=uses)
+    await bench.results(**{f"_{index}": projection(f"result {index}") for index in uses})
+    whole = await bench.prepare(round=1)
+    bench.journal.operations_max = 1
+    cold = await bench.another(WarmCache(0)).PrepareRequest(bench.request(round=1, number=2), None)
+    assert cold.prepared.body == whole.body

@@ -135,6 +135,32 @@ async def test_ranges(bench: Bench) -> None:
         assert listed.head.seq == 5
 
 
+async def test_pages_end_with_their_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a history holds, every page of it fits in a message."""
+    monkeypatch.setattr(store, "PAGE_BYTES", 1)
+    await bench.fill(3)
+    for after in range(3):
+        listed = await bench.list(after)
+        assert ([e.seq for e in listed.entries], listed.head.seq) == ([after + 1], 3)
+    assert not (await bench.list(3)).entries
+    fenced = await bench.fence(2)
+    assert ([e.seq for e in fenced.entries], fenced.has_more) == ([1], True)
+    monkeypatch.undo()
+    fenced = await bench.fence(2)
+    assert ([e.seq for e in fenced.entries], fenced.has_more) == ([1, 2, 3], False)
+
+
+async def test_a_hole_behind_a_full_page_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.fill(3)
+    monkeypatch.setattr(store, "PAGE_BYTES", 1)
+    await bench.tamper("DELETE FROM transcript.entries WHERE seq = 3")
+    with pytest.raises(Failure) as caught:
+        await bench.list()
+    assert caught.value.reason == reasons.ERROR_REASON_CORRUPT
+
+
 async def test_a_foreign_workspace_sees_and_disturbs_nothing(bench: Bench) -> None:
     head = await bench.fill(2)
     assert await bench.list(thread=FOREIGN) == pb.ListEntriesResponse(head=EMPTY)

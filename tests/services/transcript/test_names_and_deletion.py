@@ -88,3 +88,10 @@ async def test_tampering_behind_a_tombstone_is_named(bench: Bench) -> None:
     await bench.tombstone()
     await bench.tamper("UPDATE transcript.entries SET epoch = 7 WHERE seq = 2")
     assert [f.seq for f in (await bench.verify()).findings if not f.informational] == [2]
+
+
+async def test_what_was_tampered_with_can_be_deleted(bench: Bench) -> None:
+    await bench.fill(3)
+    await bench.tamper("UPDATE transcript.heads SET seal = 'x'")
+    await bench.tombstone()
+    assert await bench.sql("SELECT count(*) FROM transcript.entries WHERE content IS NOT NULL") == 0

@@ -335,16 +335,23 @@ Global___HeldClaim: _TypeAlias = HeldClaim  # noqa: Y015
 
 @_typing.final
 class AttachHeartbeat(_message.Message):
-    """AttachHeartbeat has no fields."""
+    """AttachHeartbeat renews leases; an answer repeats the number of the heartbeat that it answers. What the runner sent before an answered heartbeat was
+    taken, releases included.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Number of the heartbeat, counted by the runner."""
     def __init__(
         self,
+        *,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -565,9 +572,9 @@ class TurnInput(_message.Message):
     event_id: _builtins.str
     """Event id of the `user.message`."""
     body: _builtins.bytes
-    """Its stored JSON, without `processed_at`."""
+    """Its stored JSON, without `processed_at`; empty once the turn has a published round, because the transcript holds it then."""
     system_body: _builtins.bytes
-    """Stored JSON of the companion `system.message`; empty for none."""
+    """Stored JSON of the companion `system.message`; empty for none, and whenever `body` is."""
     system_event_id: _builtins.str
     """Event id of the companion; empty for none."""
     def __init__(

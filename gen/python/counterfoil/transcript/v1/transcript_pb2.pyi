@@ -40,6 +40,8 @@ class _TranscriptEntryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_T
     """Entries beyond the committed head after a restored backup, which the reducer skips."""
     TRANSCRIPT_ENTRY_KIND_WITHHELD: _TranscriptEntryKind.ValueType  # 5
     """All entries of one turn that no request could hold, which the reducer skips."""
+    TRANSCRIPT_ENTRY_KIND_NOTE: _TranscriptEntryKind.ValueType  # 6
+    """The host's note to the model, read as a user message: a call that history reports as interrupted has finished after all."""
 
 class TranscriptEntryKind(_TranscriptEntryKind, metaclass=_TranscriptEntryKindEnumTypeWrapper):
     """TranscriptEntryKind is what an entry holds."""
@@ -56,6 +58,8 @@ TRANSCRIPT_ENTRY_KIND_ABANDONED: TranscriptEntryKind.ValueType  # 4
 """Entries beyond the committed head after a restored backup, which the reducer skips."""
 TRANSCRIPT_ENTRY_KIND_WITHHELD: TranscriptEntryKind.ValueType  # 5
 """All entries of one turn that no request could hold, which the reducer skips."""
+TRANSCRIPT_ENTRY_KIND_NOTE: TranscriptEntryKind.ValueType  # 6
+"""The host's note to the model, read as a user message: a call that history reports as interrupted has finished after all."""
 Global___TranscriptEntryKind: _TypeAlias = TranscriptEntryKind  # noqa: Y015
 
 @_typing.final
@@ -169,7 +173,7 @@ class EntryContent(_message.Message):
     """With ANSWER: snapshot that was sent."""
     @_builtins.property
     def blocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """With INPUT: content blocks of the user message; with ANSWER: the answer's blocks; exact JSON bytes each."""
+        """With INPUT and NOTE: content blocks of the user message; with ANSWER: the answer's blocks; exact JSON bytes each."""
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResultReference]:
@@ -324,23 +328,27 @@ class FenceResponse(_message.Message):
 
     HEAD_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    has_more: _builtins.bool
+    """The turn has more entries than these: list them behind the last one."""
     @_builtins.property
     def head(self) -> _reference_pb2.Head:
         """The thread's head."""
 
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entry]:
-        """The turn's entries, in order."""
+        """The turn's entries, in order, up to the one with which they hold 16 MiB of content."""
 
     def __init__(
         self,
         *,
         head: _reference_pb2.Head | None = ...,
         entries: _abc.Iterable[Global___Entry] | None = ...,
+        has_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "has_more", b"has_more", "head", b"head"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

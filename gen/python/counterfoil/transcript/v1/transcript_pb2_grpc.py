@@ -90,7 +90,8 @@ class TranscriptServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListEntries(self, request, context):
-        """ListEntries returns entries behind a sequence, in order. Reads only. Fails with CORRUPT when a stored entry does not match its digest.
+        """ListEntries returns entries behind a sequence, in order. A page ends behind the entry with which it holds 16 MiB of content: while the last entry
+        is before the end of the range, ask again behind it. Reads only. Fails with CORRUPT when a stored entry does not match its digest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

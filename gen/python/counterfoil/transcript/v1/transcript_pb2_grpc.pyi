@@ -27,7 +27,9 @@ class TranscriptServiceStub:
     HEAD_MISMATCH (fence and read again), DELETED.
     """
     ListEntries: _aio.UnaryUnaryMultiCallable[_transcript_pb2.ListEntriesRequest, _transcript_pb2.ListEntriesResponse]
-    """ListEntries returns entries behind a sequence, in order. Reads only. Fails with CORRUPT when a stored entry does not match its digest."""
+    """ListEntries returns entries behind a sequence, in order. A page ends behind the entry with which it holds 16 MiB of content: while the last entry
+    is before the end of the range, ask again behind it. Reads only. Fails with CORRUPT when a stored entry does not match its digest.
+    """
     ResolveMapping: _aio.UnaryUnaryMultiCallable[_transcript_pb2.ResolveMappingRequest, _transcript_pb2.ResolveMappingResponse]
     """ResolveMapping finds the other names of a tool call by any one of them. Reads only; leaves an access record. Fails with NOT_FOUND."""
     VerifyTranscript: _aio.UnaryUnaryMultiCallable[_transcript_pb2.VerifyTranscriptRequest, _transcript_pb2.VerifyTranscriptResponse]
@@ -66,7 +68,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_pb2.ListEntriesRequest,
         context: _aio.ServicerContext[_transcript_pb2.ListEntriesRequest, _abc.Awaitable[_transcript_pb2.ListEntriesResponse]],
     ) -> _abc.Awaitable[_transcript_pb2.ListEntriesResponse]:
-        """ListEntries returns entries behind a sequence, in order. Reads only. Fails with CORRUPT when a stored entry does not match its digest."""
+        """ListEntries returns entries behind a sequence, in order. A page ends behind the entry with which it holds 16 MiB of content: while the last entry
+        is before the end of the range, ask again behind it. Reads only. Fails with CORRUPT when a stored entry does not match its digest.
+        """
 
     @_abc_1.abstractmethod
     def ResolveMapping(
