@@ -6,6 +6,7 @@ another row of the turn protocol each time.
 """
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -38,6 +39,7 @@ from tests.support.invariants import check_everything
 from tests.support.model import Model, begins_with, script, text, use
 from tests.support.postgres import SessionPostgres
 from tests.support.system import MODES, Mode, System, system_of
+from tests.support.waiting import eventually
 from tests.support.zygote import Zygote
 
 CALLS = [
@@ -124,18 +126,16 @@ async def erased(system: System, thread: reference_pb2.ThreadRef) -> None:
         lambda: system.journal.Fence(journal_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
         lambda: system.context.Fence(context_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
     ]
-    async with asyncio.timeout(30):
-        for fence in fences:
-            while await _reason(fence) != reasons.ERROR_REASON_DELETED:
-                await asyncio.sleep(0.05)
+    for fence in fences:
+        await eventually(lambda fence=fence: _refused_as_deleted(fence))
 
 
-async def _reason(call: Callable[[], Awaitable[object]]) -> int:
+async def _refused_as_deleted(call: Callable[[], Awaitable[object]]) -> bool:
     try:
         await call()
     except Failure as failure:
-        return failure.reason
-    return 0
+        return failure.reason == reasons.ERROR_REASON_DELETED
+    return False
 
 
 async def check(chat: Chat, history: list[Event], messages: list[str]) -> reference_pb2.ThreadRef:
@@ -248,7 +248,10 @@ class Case:
     @property
     def repeats(self) -> int:
         """How many more provider calls the death may cause: an answer that was not stored yet."""
-        return self.point == "transcript.append.before" or self.commit in TIMED
+        lost = self.point == "transcript.append.before"
+        # A look for claimable turns that finds none is a commit too, and comes at any time.
+        looked = self.commit == "ledger.claim" and self.at > 1
+        return lost or looked or self.commit in TIMED
 
 
 def _cases() -> list[Case]:
@@ -292,16 +295,76 @@ async def test_a_death_at_a_commit_changes_nothing(
         async with revived(system, case.failpoint if case.scenario is takeover else "") as dead:
             asked_max = await case.scenario(system)
             if case.commit not in TIMED and not at_start:
-                async with asyncio.timeout(10):
-                    await system.up.wait()
-                    while not _died(case, dead):
-                        await asyncio.sleep(0.02)
+                await eventually(lambda: _has_died(case, dead))
         asked = await model.asked()
         assert len(asked) <= asked_max + case.repeats, [one.record for one in asked]
 
 
-def _died(case: Case, dead: list[str]) -> bool:
+async def _has_died(case: Case, dead: list[str]) -> bool:
     return len(dead) > (case.scenario is takeover)
+
+
+RELIVED = {
+    # The transcript dies with the answer stored; its owner lives on and repeats the write.
+    "transcript.append.after@2": "transcript.adopt",
+    # The ledger dies; the runner attaches again, with the turn that it holds.
+    "ledger.begin_round.after@1": "ledger.keep_claim",
+}
+"""Where a process of a split system dies first → what its successor commits for that."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("first", RELIVED)
+async def test_the_successor_of_a_dead_service_may_die_too(
+    first: str, side: str, zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> None:
+    point, _, at = first.partition("@")
+    async with system_of("split", zygote, model, postgres) as system:
+        await system.start(f"{point}=kill@{at}")
+        async with revived(system, f"{RELIVED[first]}.{side}=kill") as dead:
+            assert await parked(system) == 3
+        assert len(dead) == 2, dead
+        # A runner that was cut off from its turn's owner may have lost the claim, and its answer.
+        assert len(await model.asked()) <= 4
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "transcript.append.after@2",
+        pytest.param("ledger.submit_events.after@3", marks=pytest.mark.full),
+        pytest.param("journal.receive.after@1", marks=pytest.mark.full),
+    ],
+)
+async def test_everything_dies_at_once(point: str, zygote: Zygote, model: Model) -> None:
+    name, _, at = point.partition("@")
+    async with system_of("embedded", zygote, model, None) as system:
+        pid_file = system.folder / "postgres" / "cluster" / "postmaster.pid"
+        system.environment["COUNTERFOIL_FAILPOINTS_PIDS"] = str(pid_file)
+        await system.start(f"{name}=killall@{at}")
+        async with revived(system) as dead:
+            assert await parked(system) == 3
+        assert len(dead) == 1
+        assert len(await model.asked()) == 3
+
+
+@pytest.mark.full
+async def test_a_runner_that_is_told_to_stop_gives_its_turn_back(
+    zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> None:
+    async with system_of("split", zygote, model, postgres) as system:
+        await system.start()
+        chat = await Chat.open(system)
+        async with revived(system) as dead:
+            talking = asyncio.create_task(chat.complete([HELD]))
+            await model.held("crash-table")
+            system.signal("runner", signal.SIGTERM)
+            await model.held("crash-table", 1)
+            await model.asked(2)
+            await model.release("crash-table")
+            await check(chat, await talking, [HELD])
+        assert dead == ["runner"]
 
 
 @pytest.mark.full

@@ -331,7 +331,11 @@ async def test_queued_input_runs_behind_the_interrupt(running_system: System, be
     async with chat.stream() as stream:
         await chat.send(message(held("queue")))
         await system.model.held("queue")
-        pair = [INTERRUPT, message(script("Second."))] if behind else [message(script("Second.")), INTERRUPT]
+        pair = (
+            [INTERRUPT, message(script("Second."))]
+            if behind
+            else [message(script("Second.")), INTERRUPT]
+        )
         for event in pair:
             await chat.send(event)
         first = await stream.until(is_idle)

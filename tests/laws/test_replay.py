@@ -7,22 +7,29 @@ import pytest
 
 from tests.support.chat import Chat, asks, custom_tool, is_over, message, result
 from tests.support.invariants import check_everything
-from tests.support.model import Asked, begins_with
+from tests.support.model import Asked, begins_with, script
 from tests.support.system import System
 
 ODD_NUMBERS = '{"a":1.10,"b":1e400,"c":1180591620717411303424,"d":-0.0,"e":1E+2,"f":0.1000}'
 KEY_ORDER = '{"z":1,"a":{"y":[],"b":{}},"m":null,"A":true}'
 CHARACTERS = r'{"nul":"\u0000","astral":"\ud83d\ude00😀","slash":"\/","line":"\u2028"}'
 
+
+def decide(input: str) -> str:
+    """A call with exactly this input."""
+    return '{"type":"tool_use","name":"decide","input":' + input + "}"
+
+
+HOLOGRAM = '{"type":"hologram","x":' + ODD_NUMBERS + ',"y":' + KEY_ORDER + "}"
 BLOCKS: dict[str, str] = {
     "thinking with a signature": '{"type":"thinking","thinking":"Hmm, \\u0000 \\ud83d\\ude00."}',
     "thinking without text": '{"type":"thinking","thinking":""}',
     "redacted thinking": '{"type":"redacted_thinking"}',
-    "an unknown block": '{"raw":{"type":"hologram","x":%s,"y":%s}}' % (ODD_NUMBERS, KEY_ORDER),
-    "an unknown field": '{"type":"text","text":"known","later":%s,"z":1.10}' % KEY_ORDER,
-    "odd numbers": '{"type":"tool_use","name":"decide","input":%s}' % ODD_NUMBERS,
-    "key order": '{"type":"tool_use","name":"decide","input":%s}' % KEY_ORDER,
-    "characters": '{"type":"tool_use","name":"decide","input":%s}' % CHARACTERS,
+    "an unknown block": '{"raw":' + HOLOGRAM + "}",
+    "an unknown field": '{"type":"text","text":"known","later":' + KEY_ORDER + ',"z":1.10}',
+    "odd numbers": decide(ODD_NUMBERS),
+    "key order": decide(KEY_ORDER),
+    "characters": decide(CHARACTERS),
     "spaces": '{"type":"tool_use","name":"decide","input_raw":"{ \\"a\\" : [ 1 ,2 ] }"}',
     "no input": '{"type":"tool_use","name":"decide","input_raw":""}',
     "server tool": '{"type":"server_tool_use","name":"web_search","input":{"query":"x"}}',
@@ -37,7 +44,7 @@ FINAL = '{"content":[{"type":"text","text":"Done."}]}'
 
 
 def steps(*blocks: str) -> str:
-    return 'offline-script: [{"content":[%s]},%s]' % (",".join(blocks), FINAL)
+    return 'offline-script: [{"content":[' + ",".join(blocks) + "]}," + FINAL + "]"
 
 
 async def run(system: System, text: str) -> list[Asked]:
@@ -93,6 +100,7 @@ async def test_everything_at_once_over_three_turns(running_system: System) -> No
         "user \0 😀 \ud7ff  text",
         steps(BLOCKS["thinking with a signature"], '{"type":"text","text":"bye"}'),
     ]
+    history: list[dict[str, Any]] = []
     for number in range(len(texts)):
         history = await chat.complete(
             texts[: number + 1], lambda event: result(event["id"], f"for {event['input']!r}")
@@ -115,7 +123,7 @@ async def test_everything_at_once_over_three_turns(running_system: System) -> No
     ids=["an empty text", "a blank text", "no block", "an empty text before a call"],
 )
 async def test_what_no_request_may_hold_is_left_out(running_system: System, content: str) -> None:
-    await run(running_system, 'offline-script: [{"content":%s},%s]' % (content, FINAL))
+    await run(running_system, 'offline-script: [{"content":' + content + "}," + FINAL + "]")
 
 
 async def test_an_empty_result_has_no_content(running_system: System) -> None:
@@ -130,12 +138,10 @@ async def test_an_empty_result_has_no_content(running_system: System) -> None:
 
 
 async def test_equal_provider_ids_of_two_rounds_stay_apart(running_system: System) -> None:
-    call = '{"type":"tool_use","id":"call_same","name":"decide","input":{"n":%d}}'
-    text = "offline-script: [%s,%s,%s]" % (
-        '{"content":[%s]}' % (call % 1),
-        '{"content":[%s]}' % (call % 2),
-        FINAL,
-    )
+    calls = [
+        {"type": "tool_use", "id": "call_same", "name": "decide", "input": {"n": n}} for n in (1, 2)
+    ]
+    text = script(*({"content": [call]} for call in calls), "Done.")
     chat = await Chat.open(running_system, tools=[custom_tool("decide")])
     history = await chat.complete([text], lambda e: result(e["id"], str(e["input"]["n"])))
     asked = await check_everything(chat, history)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.support.chat import Chat, asks, custom_tool, is_idle, message, result
+from tests.support.chat import INTERRUPT, Chat, asks, custom_tool, is_idle, message, result
 from tests.support.invariants import check_history
 from tests.support.model import script, text, use
 from tests.support.system import System
@@ -195,28 +195,31 @@ async def test_a_list_behind_the_headers_and_the_stream_miss_nothing(
     system = running_system
     chat = await Chat.open(system)
     writer = Chat(system, chat.id, system.client())
-    interrupt = {"type": "user.interrupt"}
-    sent: list[str] = []
+    sent = asyncio.Event()
 
     async def write() -> None:
         while True:
-            sent.extend(event["id"] for event in await writer.send(interrupt))
+            await writer.send(INTERRUPT)
+            sent.set()
 
     writing = asyncio.create_task(write())
+    seen: list[tuple[list[str], list[str]]] = []
     try:
         for _ in range(15):
-            number = len(sent)
-            while len(sent) < number + 2:
-                await asyncio.sleep(0)
+            sent.clear()
+            await sent.wait()
             async with raw_stream(system, chat.id) as frames:
                 listed = [event["id"] for event in await chat.history()]
                 live = [frame.event["id"] for frame in await take(frames, 3)]
-            first = sent.index(live[0])
-            assert set(sent[:first]) <= set(listed), "committed before the headers, not listed"
-            assert sent[first : first + 3] == live
+            seen.append((listed, live))
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
+    history = [event["id"] for event in await chat.history()]
+    for listed, live in seen:
+        first = history.index(live[0])
+        assert history[first : first + 3] == live
+        assert set(history[:first]) <= set(listed), "committed before the headers, not listed"
 
 
 async def test_pages_hold_every_event_once(running_system: System) -> None:
@@ -225,7 +228,7 @@ async def test_pages_hold_every_event_once(running_system: System) -> None:
     whole = (await system.http().get(f"/v1/sessions/{chat.id}/events")).json()["data"]
     for order in ("asc", "desc"):
         found: list[Any] = []
-        page: dict[str, Any] = {}
+        page: dict[str, Any] | None = {}
         while page is not None:
             answer = await system.http().get(
                 f"/v1/sessions/{chat.id}/events", params={"limit": 3, "order": order, **page}
@@ -251,9 +254,8 @@ async def test_the_stream_of_a_deleted_session_ends(running_system: System) -> N
 async def test_previews_lead_to_the_message_of_the_same_id(running_system: System) -> None:
     chat = await Chat.open(running_system)
     said = "A text that comes in pieces. " * 10
-    async with raw_stream(
-        running_system, chat.id, **{"event_deltas[]": ["agent.message", "agent.thinking"]}
-    ) as frames:
+    deltas: dict[str, Any] = {"event_deltas[]": ["agent.message", "agent.thinking"]}
+    async with raw_stream(running_system, chat.id, **deltas) as frames:
         await chat.send(
             message(script({"content": [text(said)], "chunks": 5, "chunk_delay_ms": 20}))
         )

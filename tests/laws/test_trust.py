@@ -288,10 +288,11 @@ async def test_health_and_reflection_need_no_credential(running_system: System) 
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
     async with grpc.aio.insecure_channel(running_system.addresses["ledger"]) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        untyped: Any = channel
+        health: Any = health_pb2_grpc.HealthStub(untyped)
         answer = await health.Check(health_pb2.HealthCheckRequest())
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+        reflection: Any = reflection_pb2_grpc.ServerReflectionStub(untyped)
         asked = reflection_pb2.ServerReflectionRequest(list_services="")
         call = reflection.ServerReflectionInfo(iter([asked]))
         listed = await anext(aiter(call))

@@ -125,6 +125,10 @@ class System:
         """SIGKILL of whatever runs turns: the runner, or the one process that is everything."""
         await self.kill("runner" if self.mode == "split" else "embedded")
 
+    def signal(self, name: str, number: int) -> None:
+        """Sends a signal to a process."""
+        self._processes[name].signal(number)
+
     async def stop(self) -> None:
         """Kills everything and closes clients and channels."""
         await self.kill()
@@ -257,6 +261,7 @@ async def _system(
         **databases,
         **more,
     }
+    addresses: dict[str, str]
     if mode == "embedded":
         grpc = ports.pop()
         own = {"COUNTERFOIL_PORT": str(rest), "COUNTERFOIL_GRPC_PORT": str(grpc)}
