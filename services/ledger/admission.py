@@ -4,11 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation import ids
-from foundation.errors import invalid
-from services.ledger import barrier, interrupt, notices
+from foundation.errors import Failure, invalid
+from services.ledger import barrier, claims, interrupt, notices
 from services.ledger.lane import OVER, Lane, Turn
+
+BODIES_BYTES_MAX = 40 * 2**20
+"""Bytes of events that a runner is given at once: a message and its system message, or all answers
+to a round. They travel in one message, beside a runtime."""
+
+RUNTIME_BYTES_MAX = 16 * 2**20
+"""Bytes of what a session pins of its agent: system prompt and tools."""
 
 _RESULTS = ("user_custom_tool_result",)
 _MAY_LEAD_SYSTEM = ("user_message", *_RESULTS)
@@ -86,6 +94,34 @@ def admit(lane: Lane, batch: Sequence[Member]) -> list[int]:
                 raise invalid(f"{member.path}.type", "this event type is not taken")
     _conclude(lane, answered)
     return positions
+
+
+def new_answers(lane: Lane) -> bool:
+    """Whether the round got an answer in this transaction."""
+    return any(position > lane.log.position for position in claims.answer_positions(lane))
+
+
+def check_size(lane: Lane, answers_before: int = 0) -> None:
+    """Refuse what no runner could be given; `answers_before` are bytes of earlier answers to the
+    round. Raises TOO_LARGE; the lane is then not to be stored."""
+    inputs = (claims.input_positions(turn) for turn in lane.turns)
+    for positions in inputs:
+        _check_bytes(sum(_new_bytes(lane, position) for position in positions), "a message")
+    if new_answers(lane):
+        answers = sum(_new_bytes(lane, one) for one in claims.answer_positions(lane))
+        _check_bytes(answers_before + answers, "all answers that the session waits for")
+
+
+def _new_bytes(lane: Lane, position: int) -> int:
+    return len(lane.bodies.get(position, b""))
+
+
+def _check_bytes(found: int, what: str) -> None:
+    if found > BODIES_BYTES_MAX:
+        raise Failure(
+            reasons.ERROR_REASON_TOO_LARGE,
+            f"{what} may hold {BODIES_BYTES_MAX} bytes together, got {found}",
+        )
 
 
 def _conclude(lane: Lane, answered: bool) -> None:

@@ -16,8 +16,6 @@ from services.ledger.streams import RunnerStream, key_of
 
 _log = structlog.get_logger("counterfoil.ledger.attach")
 
-_NAMES = {value: name for name, value in turn_pb2.ReleaseReason.items()}
-
 
 class Attachments:
     """Serves runner streams."""
@@ -71,31 +69,15 @@ class Attachments:
                 match request.WhichOneof("message"):
                     case "heartbeat":
                         await self._dispatcher.heartbeat(stream)
-                        beat = turn_pb2.AttachHeartbeat()
-                        stream.outgoing.put_nowait(turn_pb2.AttachResponse(heartbeat=beat))
+                        answer = turn_pb2.AttachResponse(heartbeat=request.heartbeat)
+                        stream.outgoing.put_nowait(answer)
                     case "release":
-                        await self._release(stream, request.release)
+                        await self._dispatcher.releases.take(stream, request.release)
                     case _:
                         raise invalid("message", "a stream says hello once")
             except Unavailable:
                 # No answer to the beat: the runner counts the time that is left by its own clock.
                 _log.warning("the ledger's database is not reachable", runner=stream.runner_name)
-
-    async def _release(self, stream: RunnerStream, release: turn_pb2.AttachRelease) -> None:
-        claim = release.claim
-        key = key_of(claim.thread)
-        stream.drop(key, claim.epoch)
-        async with self._lanes.change("ledger.release_claim", *key[:2]) as change:
-            if change is not None and change.lane.thread.lease_stream == stream.id:
-                claiming.release(change.lane, claim.epoch, release.reason, release.epoch_seen)
-        _log.info(
-            "claim released",
-            runner=stream.runner_name,
-            session_id=claim.thread.session_id,
-            epoch=claim.epoch,
-            reason=_NAMES.get(release.reason, str(release.reason)),
-            detail=release.detail,
-        )
 
 
 async def _hello(requests: AsyncIterator[turn_pb2.AttachRequest]) -> turn_pb2.AttachHello:

@@ -1,6 +1,6 @@
 """Who may run a turn: claims, leases that end without a commit, the check of every write. Pure."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from counterfoil.ledger.v1 import turn_pb2
 
@@ -14,6 +14,8 @@ SETTLING = turn_pb2.TURN_STATE_SETTLING
 _LOST_MESSAGE = "The turn was lost by its runners too often; send a message to go on."
 _CORRUPT_MESSAGE = "The turn's record does not match; an operator has to look at this session."
 _UNAVAILABLE_PAUSE = timedelta(seconds=1)
+_FAILED_PAUSE = timedelta(milliseconds=100)
+"""After the first failure; twice as long after each further one."""
 
 
 def claimable(lane: Lane) -> bool:
@@ -80,12 +82,24 @@ def release(
         interrupt.quarantine(lane, _CORRUPT_MESSAGE, corrupt=True)
         return True
     thread.epoch = max(thread.epoch, min(epoch_seen, EPOCH_MAX - 1))
-    if reason == turn_pb2.RELEASE_REASON_UNAVAILABLE:
-        turn.not_before = None if turn.interrupted else lane.now + _UNAVAILABLE_PAUSE
+    if not turn.interrupted:
+        turn.not_before = _pause_until(lane, turn, reason)
     if reason in _EXCUSED:
         thread.ended = Ended.EXCUSED
     lane.refresh_claimable()
     return True
+
+
+def _pause_until(
+    lane: Lane, turn: Turn, reason: "turn_pb2.ReleaseReason.ValueType"
+) -> datetime | None:
+    """When the turn may be claimed again: a fault that lasts seconds must not use up all of its
+    attempts."""
+    if reason == turn_pb2.RELEASE_REASON_UNAVAILABLE:
+        return lane.now + _UNAVAILABLE_PAUSE
+    if reason in _EXCUSED:
+        return None
+    return lane.now + _FAILED_PAUSE * 2**turn.takeovers
 
 
 _EXCUSED = (

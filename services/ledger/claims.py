@@ -5,17 +5,21 @@ from collections.abc import Mapping
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.types.v1 import reference_pb2, runtime_pb2
 
-from services.ledger.lane import Answer, Call, Lane
+from services.ledger.lane import Answer, Call, Lane, Turn
 from services.ledger.log_writer import LogHead
 
 
 def positions(lane: Lane) -> list[int]:
-    """Log positions of the bodies that a claim on the front turn carries."""
+    """Log positions of the bodies that a claim on the front turn carries: its input until a round
+    was published, the answers of the round behind that."""
     turn = lane.turns[0]
-    found = [turn.input_position]
-    if turn.system_position is not None:
-        found.append(turn.system_position)
-    return found + answer_positions(lane)
+    return answer_positions(lane) if turn.round >= 0 else input_positions(turn)
+
+
+def input_positions(turn: Turn) -> list[int]:
+    """Log positions of a turn's input and its companion."""
+    found = (turn.input_position, turn.system_position)
+    return [position for position in found if position is not None]
 
 
 def answer_positions(lane: Lane) -> list[int]:
@@ -34,10 +38,13 @@ def message(
 ) -> turn_pb2.Claim:
     """The claim on the front turn; `bodies` are stored events by position, `head` the log's."""
     turn, thread = lane.turns[0], lane.thread
-    given = turn_pb2.TurnInput(event_id=turn.input_event_id, body=bodies[turn.input_position])
-    if turn.system_event_id is not None and turn.system_position is not None:
-        given.system_event_id = turn.system_event_id
-        given.system_body = bodies[turn.system_position]
+    given = turn_pb2.TurnInput(
+        event_id=turn.input_event_id, system_event_id=turn.system_event_id or ""
+    )
+    if turn.round < 0:
+        given.body = bodies[turn.input_position]
+        if turn.system_position is not None:
+            given.system_body = bodies[turn.system_position]
     return turn_pb2.Claim(
         thread=lane.thread_ref,
         turn_id=turn.turn_id,

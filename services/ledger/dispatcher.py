@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
@@ -15,10 +16,11 @@ import structlog
 from counterfoil.ledger.v1 import turn_pb2
 
 from foundation import ids, telemetry
-from foundation.storage import Database, Unavailable
+from foundation.storage import CommitUnknown, Database, Unavailable
 from services.ledger import claiming, lease_store, session_store
 from services.ledger.lane import Ended
 from services.ledger.lanes import Change, Lanes
+from services.ledger.releases import Releases
 from services.ledger.streams import Key, RunnerStream, key_of
 
 _CHANNEL = "counterfoil_ledger_turns"
@@ -44,6 +46,7 @@ class Dispatcher:
     ) -> None:
         self._db = db
         self._lanes = lanes
+        self.releases = Releases(lanes)
         self._free_after_s = free_after_s
         self._rescan_s = rescan_s
         self._streams: dict[str, RunnerStream] = {}
@@ -82,10 +85,15 @@ class Dispatcher:
 
     async def rescan(self) -> None:
         """Free what expired, look for turns to claim and sessions to erase."""
-        await lease_store.free_expired(self._db)
-        self._scan = True
-        self._pump()
-        await self._offer_erasures()
+        await self.releases.flush()
+        due = await lease_store.due(self._db, _now(), _ERASURE_AGAIN_S)
+        if due.expired:
+            await lease_store.free_expired(self._db)
+        if due.expired or due.claimable:
+            self._scan = True
+            self._pump()
+        if due.erasable:
+            await self._offer_erasures()
 
     # Streams.
 
@@ -119,6 +127,18 @@ class Dispatcher:
         stream.reserved -= 1
         self._pump()
 
+    def doubt(self, stream: RunnerStream, key: Key, epoch: int) -> None:
+        """A claim may have been committed, but whoever made it did not live to hand it over."""
+        self._later(partial(self._excuse, stream, key, epoch), "ledger-doubt")
+
+    async def _excuse(self, stream: RunnerStream, key: Key, epoch: int) -> None:
+        if stream.held.get(key) == epoch:
+            return
+        if await lease_store.free_orphans(self._db, stream.id, [(key[2], epoch)]):
+            # If it was not committed, this may have hit the claim that was made instead of it.
+            stream.excuse(key, epoch)
+            self._wake_everywhere()
+
     def give(self, stream: RunnerStream, claim: turn_pb2.Claim) -> None:
         """Hand a reserved and committed claim over."""
         stream.reserved -= 1
@@ -133,6 +153,7 @@ class Dispatcher:
     async def heartbeat(self, stream: RunnerStream) -> None:
         """Renew a stream's leases; tell it of lost claims and of interrupts that it missed."""
         stream.heard_at = time.monotonic()
+        await self.releases.flush()
         believed = dict(stream.held)
         rows = await lease_store.renew(self._db, stream.id, self._lanes.lease_ms)
         stored: dict[Key, int] = {}
@@ -173,6 +194,7 @@ class Dispatcher:
 
     async def _free(self, stream: RunnerStream, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
+        await self.releases.flush()
         freed = await lease_store.free_stream(self._db, stream.id)
         if freed:
             _log.info("runner lost", runner=stream.runner_name, freed=freed)
@@ -255,6 +277,15 @@ class Dispatcher:
 
     async def _claim_all(self) -> None:
         """Claim until there is nothing to claim, or no room."""
+        try:
+            await self._claim_while_there_is()
+        finally:
+            # Here, and not when the task is found done: a wake-up in between would find nobody.
+            task = asyncio.current_task()
+            if task is not None:
+                self._claimers.discard(task)
+
+    async def _claim_while_there_is(self) -> None:
         while self._targets or self._scan:
             stream = self.reserve()
             if stream is None:
@@ -278,6 +309,8 @@ class Dispatcher:
             change = await self._lanes.claim(self._targets.popleft(), stream.id)
             return None if change is None else change.claim
         self._scan = False
+        if not await lease_store.claimable(self._db, _now()):
+            return None
         change = await self._lanes.claim(None, stream.id)
         if change is None:
             return None
@@ -290,11 +323,16 @@ class Dispatcher:
         self._later(self._offer_erasures, "ledger-offer-erasures")
 
     async def _offer_erasures(self) -> None:
-        stream = next(iter(self._streams.values()), None)
-        if stream is None:
+        if not any(not stream.silent for stream in self._streams.values()):
             return
         threads = await session_store.offer_erasures(self._db, _ERASURE_AGAIN_S, _ERASURES_AT_ONCE)
         for thread in threads:
+            # In turn: a runner that is stuck delays a deletion, and does not stop it.
+            alive = [stream for stream in self._streams.values() if not stream.silent]
+            if not alive:
+                return
+            stream = min(alive, key=lambda stream: stream.erasures)
+            stream.erasures += 1
             erasure = turn_pb2.Erasure(thread=thread)
             stream.outgoing.put_nowait(turn_pb2.AttachResponse(erasure=erasure))
 
@@ -305,25 +343,34 @@ class Reservation:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self._stream: RunnerStream | None = None
+        self._taken: tuple[Key, int] | None = None
 
     def __enter__(self) -> Self:
         self._stream = self._dispatcher.reserve()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._stream is not None:
-            self._dispatcher.cancel(self._stream)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._stream is None:
+            return
+        unknown = kind is not None and issubclass(kind, (asyncio.CancelledError, CommitUnknown))
+        if unknown and self._taken is not None:
+            self._dispatcher.doubt(self._stream, *self._taken)
+        self._dispatcher.cancel(self._stream)
 
     def take(self, change: Change) -> None:
         """Claim the front turn in this transaction, if it can be and somebody has room."""
-        if self._stream is not None:
-            change.take(self._stream.id)
+        if self._stream is not None and change.take(self._stream.id):
+            self._taken = key_of(change.lane.thread_ref), change.lane.thread.epoch
 
     def give(self, change: Change) -> None:
         """The transaction is committed: hand over what it claimed."""
         if self._stream is not None and change.claim is not None:
             self._dispatcher.give(self._stream, change.claim)
             self._stream = None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 async def _unless_unavailable(work: Callable[[], Awaitable[None]]) -> None:

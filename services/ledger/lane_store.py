@@ -94,6 +94,11 @@ SELECT position, event_id, sealed FROM ledger.log
 WHERE workspace_id = $1 AND session_id = $2 AND position = ANY ($3::bigint[])
 """
 
+_BODY_BYTES = """
+SELECT coalesce(sum(octet_length(sealed)), 0) FROM ledger.log
+WHERE workspace_id = $1 AND session_id = $2 AND position = ANY ($3::bigint[])
+"""
+
 # `$21` renews the lease for `$22` milliseconds, by the database's clock.
 _SAVE = """
 WITH session AS (
@@ -229,6 +234,14 @@ async def sealed_bodies(
 ) -> list[Record]:
     """Position, event id and sealed body of log entries."""
     return await connection.fetch(_BODIES, workspace_id, session_id, list(positions))
+
+
+async def body_bytes(
+    connection: Connection, workspace_id: str, session_id: str, positions: Sequence[int]
+) -> int:
+    """Bytes of these log entries' bodies, sealed."""
+    found: int = await connection.fetchval(_BODY_BYTES, workspace_id, session_id, list(positions))
+    return found
 
 
 async def put_off(db: Database, lane: Lane, until: datetime) -> None:

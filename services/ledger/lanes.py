@@ -1,5 +1,6 @@
 """One transaction on one session: lock, load, decide, write, and tell afterwards."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.types.v1 import runtime_pb2
 
 from foundation import telemetry
-from foundation.storage import Connection, Database, SealRing, Unavailable
+from foundation.storage import CommitUnknown, Connection, Database, SealRing, Unavailable
 from services.ledger import claiming, claims, lane_store, log_chain, log_writer, session_store
 from services.ledger.lane import Call, Lane, Thread, Turn
 from services.ledger.log_row import Planned
@@ -79,6 +80,17 @@ class Change:
                 self._opened[row["position"]] = known[row["position"]] = body
         return known
 
+    async def answered_bytes(self) -> int:
+        """Bytes of the answers to the open round that came before this transaction."""
+        lane = self.lane
+        before = [one for one in claims.answer_positions(lane) if one <= lane.log.position]
+        if not before:
+            return 0
+        session = lane.session
+        return await lane_store.body_bytes(
+            self.connection, session.workspace_id, session.session_id, before
+        )
+
     async def load_past(self, operation_ids: Sequence[str]) -> None:
         """Load the calls of older rounds that these operations belong to."""
         current = {call.operation_id for call in self.lane.calls}
@@ -108,6 +120,10 @@ class Lanes:
         self._after: list[After] = []
         self._runtimes: dict[tuple[str, str], runtime_pb2.SessionRuntime] = {}
 
+    def forget(self, workspace_id: str, session_id: str) -> None:
+        """Drop what is kept in memory of a deleted session."""
+        self._runtimes.pop((workspace_id, session_id), None)
+
     def subscribe(self, after: After) -> None:
         """Call `after` with every committed change; it must not block."""
         self._after.append(after)
@@ -122,14 +138,19 @@ class Lanes:
         Without `calls` the open round's calls are not loaded.
         """
         change: Change | None = None
-        async with self.db.commit(failpoint) as connection:
-            lane = await lane_store.lock(connection, workspace_id, session_id, _now(), calls)
-            if lane is None:
-                yield None
-            else:
-                change = Change(connection, lane, Before.of(lane), self.ring)
-                yield change
-                await self._write(change)
+        try:
+            async with self.db.commit(failpoint) as connection:
+                lane = await lane_store.lock(connection, workspace_id, session_id, _now(), calls)
+                if lane is None:
+                    yield None
+                else:
+                    change = Change(connection, lane, Before.of(lane), self.ring)
+                    yield change
+                    await self._write(change)
+        except (asyncio.CancelledError, CommitUnknown):
+            if change is not None and change.planned is not None:
+                self._hub.wake(workspace_id, session_id)  # it may have been committed
+            raise
         if change is not None:
             self._tell(change)
 

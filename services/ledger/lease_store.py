@@ -1,6 +1,8 @@
 """SQL of leases. Their times are the database's clock."""
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 from foundation.storage import Database, Record
 
@@ -26,8 +28,9 @@ UPDATE ledger.threads SET lease_stream = NULL WHERE lease_stream = $1
 RETURNING thread_id
 """
 
+# No runner ever heard of them, so none is to blame (2 is EXCUSED).
 _FREE_ORPHANS = """
-UPDATE ledger.threads SET lease_stream = NULL
+UPDATE ledger.threads SET lease_stream = NULL, ended = 2
 WHERE lease_stream = $1 AND (thread_id, epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))
 RETURNING thread_id
 """
@@ -42,10 +45,53 @@ WHERE thread_id IN (
 RETURNING thread_id
 """
 
+_CLAIMABLE = """
+SELECT EXISTS (
+    SELECT FROM ledger.threads
+    WHERE claimable_at <= $1 AND claimable_at IS NOT NULL AND lease_stream IS NULL AND NOT deleted
+)
+"""
+
+# What a look every second may find; nothing is written when it finds nothing.
+_DUE = """
+SELECT EXISTS (
+    SELECT FROM ledger.threads
+    WHERE lease_stream IS NOT NULL AND lease_expires_at < clock_timestamp()
+) AS expired, EXISTS (
+    SELECT FROM ledger.threads
+    WHERE claimable_at <= $1 AND claimable_at IS NOT NULL AND lease_stream IS NULL AND NOT deleted
+) AS claimable, EXISTS (
+    SELECT FROM ledger.sessions
+    WHERE deleted_at IS NOT NULL AND erased_at IS NULL AND (erasure_offered_at IS NULL
+        OR erasure_offered_at < clock_timestamp() - $2 * interval '1 second')
+) AS erasable
+"""
+
 _FREE_ALL = """
 UPDATE ledger.threads SET lease_stream = NULL WHERE lease_stream IS NOT NULL
 RETURNING thread_id
 """
+
+
+class Due(NamedTuple):
+    """Whether there are expired leases, turns to claim, sessions to erase."""
+
+    expired: bool
+    claimable: bool
+    erasable: bool
+
+
+async def due(db: Database, now: datetime, erasure_again_s: float) -> Due:
+    """What there is to do."""
+    row = await db.fetchrow(_DUE, now, erasure_again_s)
+    assert row is not None
+    return Due(*row)
+
+
+async def claimable(db: Database, now: datetime) -> bool:
+    """Whether any turn can be claimed, as far as a look without a lock can tell."""
+    found: bool = await db.fetchval(_CLAIMABLE, now)
+    return found
 
 
 async def renew(db: Database, stream_id: str, lease_ms: int) -> list[Record]:

@@ -45,6 +45,13 @@ class Sessions:
                 environment=definitions.environment,
             )
         )
+        if resolved.runtime.ByteSize() > admission.RUNTIME_BYTES_MAX:
+            limit = admission.RUNTIME_BYTES_MAX
+            raise Failure(
+                reasons.ERROR_REASON_TOO_LARGE,
+                f"the agent's system prompt and tools may hold {limit} bytes together",
+                path="agent",
+            )
         session = session_pb2.Session(
             id=ids.new("session"),
             agent=resource.agent(definitions.agent),
@@ -58,6 +65,7 @@ class Sessions:
             def admit(change: Change) -> None:
                 if batch:
                     admission.admit(change.lane, batch)
+                    admission.check_size(change.lane)
                     reservation.take(change)
 
             new = session_store.NewSession(
@@ -99,6 +107,8 @@ class Sessions:
                 if change is None or change.lane.thread.deleted:
                     raise not_found("session", session_id)
                 positions = admission.admit(change.lane, batch)
+                before = await change.answered_bytes() if admission.new_answers(change.lane) else 0
+                admission.check_size(change.lane, before)
                 reservation.take(change)
             reservation.give(change)
         rows = change.planned.rows if change.planned is not None else ()
@@ -117,6 +127,7 @@ class Sessions:
                 )
             notices.bury(lane)
             await session_store.bury(change.connection, lane)
+        self._lanes.forget(workspace_id, session_id)
         self._dispatcher.erase_soon()
 
     async def finish_deletion(self, thread: reference_pb2.ThreadRef) -> None:

@@ -40,20 +40,32 @@ class RunnerStream:
     )
     heard_at: float = field(default_factory=time.monotonic)
     """When the runner last gave a sign of life."""
+    erasures: int = 0
+    """Deleted threads that it was asked to erase."""
     # Claims in the database that the runner was not told of, at the last heartbeat.
     suspects: frozenset[tuple[Key, int]] = frozenset()
+    excused: set[tuple[Key, int]] = field(default_factory=set[tuple[Key, int]])
     told_interrupted: set[tuple[Key, int]] = field(default_factory=set[tuple[Key, int]])
 
     @property
     def room(self) -> int:
         """How many turns it may get now: none while it is silent, because a stopped or stuck
         runner would let every lease expire, and turns would be quarantined for its fault."""
-        if self.lost or time.monotonic() - self.heard_at > SILENT_S:
+        if self.lost or self.silent:
             return 0
         return self.capacity - len(self.held) - self.reserved
 
+    @property
+    def silent(self) -> bool:
+        """Whether the runner missed its heartbeats."""
+        return time.monotonic() - self.heard_at > SILENT_S
+
     def give(self, claim: turn_pb2.Claim) -> None:
-        """Hand a claim over."""
+        """Hand a claim over, unless it was freed before it came here."""
+        name = key_of(claim.thread), claim.epoch
+        if name in self.excused:
+            self.excused.discard(name)
+            return
         self.held[key_of(claim.thread)] = claim.epoch
         self.outgoing.put_nowait(turn_pb2.AttachResponse(claim=claim))
 
@@ -64,6 +76,13 @@ class RunnerStream:
             return False
         del self.held[key]
         return True
+
+    def excuse(self, key: Key, epoch: int) -> None:
+        """A claim that nobody seemed to make was freed: it is not, or no longer, handed over."""
+        if self.held.get(key) == epoch:
+            self.fence(key, epoch)
+        else:
+            self.excused.add((key, epoch))
 
     def fence(self, key: Key, epoch: int) -> None:
         """A held claim is gone: the runner must stop."""

@@ -181,8 +181,8 @@ class Runner:
         assert response.WhichOneof("message") == "claim", response
         return Turn(self.ledger, response.claim)
 
-    def heartbeat(self) -> None:
-        beat = turn_pb2.AttachHeartbeat()
+    def heartbeat(self, number: int = 0) -> None:
+        beat = turn_pb2.AttachHeartbeat(number=number)
         self._requests.put_nowait(turn_pb2.AttachRequest(heartbeat=beat))
 
     def release(self, turn: "Turn", reason: "turn_pb2.ReleaseReason.ValueType") -> None:

@@ -84,7 +84,7 @@ async def test_continue_is_for_the_current_claim_only(ledger: Ledger) -> None:
         await old.ask((CUSTOM, ALLOW))
         await ledger.send(custom_result(old.calls[0]))
         assert (await old.commit(PARK)).answer == turn_pb2.COMMIT_ANSWER_CONTINUE
-        runner.release(old, turn_pb2.RELEASE_REASON_FAILED)
+        runner.release(old, turn_pb2.RELEASE_REASON_FENCED)
         new = await runner.claimed()
         assert await reason_of(old.commit(PARK)) == "FENCED"
         assert [bool(call.answer_body) for call in new.claim.calls] == [True]
@@ -244,7 +244,7 @@ async def test_a_failure_carries_the_epoch_to_beat(ledger: Ledger) -> None:
     await ledger.create("go")
     async with ledger.runner() as runner:
         old = await runner.claimed()
-        runner.release(old, turn_pb2.RELEASE_REASON_FAILED)
+        runner.release(old, turn_pb2.RELEASE_REASON_FENCED)
         await runner.claimed()
         with pytest.raises(Failure) as caught:
             await old.begin()
