@@ -6,6 +6,7 @@ than a microsecond. OpenTelemetry's own variables choose sampling, headers and r
 
 import asyncio
 import os
+import threading
 from collections.abc import Coroutine, Generator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context as TaskContext
@@ -30,7 +31,7 @@ TRACEPARENT = "traceparent"
 Attributes = Mapping[str, str | int | bool]
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_FLUSH_MS = 2_000
+_FLUSH_S = 2.0
 
 _propagator = TraceContextTextMapPropagator()
 _nothing = nullcontext(INVALID_SPAN)
@@ -59,7 +60,8 @@ def configure(service_name: str, exporter: "SpanExporter | None" = None) -> None
 
     shutdown()
     name = os.environ.get("OTEL_SERVICE_NAME") or service_name
-    provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
+    resource = Resource.create({SERVICE_NAME: name})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(_sending() if exporter is None else SimpleSpanProcessor(exporter))
     _State.provider, _State.tracer = provider, provider.get_tracer("counterfoil")
 
@@ -75,8 +77,11 @@ def shutdown() -> None:
     """Sends what is left, for 2 s at most, and records nothing more."""
     provider, _State.provider, _State.tracer = _State.provider, None, None
     if provider is not None:
-        provider.force_flush(_FLUSH_MS)
-        provider.shutdown()
+        # The exporter's own time limits count each attempt; a collector that is away must not keep
+        # the process.
+        sending = threading.Thread(target=provider.shutdown, name="telemetry", daemon=True)
+        sending.start()
+        sending.join(_FLUSH_S)
 
 
 def span(

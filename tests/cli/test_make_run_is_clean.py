@@ -235,3 +235,13 @@ def test_a_broken_key_ring_is_named(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "must have 32 bytes" in one_line(done)
     assert "c2hvcnQ" not in done.stderr
+
+
+@pytest.mark.full
+def test_a_collector_that_is_away_holds_nothing_up(data: Path) -> None:
+    with running(data, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9") as run:
+        with run.http() as client:
+            send(client, new_session(client), "hello")
+        code, seconds = run.interrupt()
+    assert code == 0
+    assert seconds < QUIT_SECONDS
