@@ -152,6 +152,7 @@ class Owner:
         self._turn.recorded(request.entries)
         if response.answer == PARKED:
             return None
+        self._turn.vouch_for(response.log_point)
         if response.answer == INTERRUPTED:
             raise Interrupted
         return await self._after_answers(scope, response.calls, response.answer_system_bodies)

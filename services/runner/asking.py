@@ -23,6 +23,7 @@ from services.runner.adapter import (
     Piece,
     ProviderFailure,
     UnknownDelta,
+    endless,
 )
 from services.runner.authorities import Authorities, answered
 from services.runner.execution import Interrupted
@@ -83,15 +84,7 @@ class Asker:
             return await self._attempt(round_, stream=False)
 
     async def _attempt(self, round_: int, *, stream: bool) -> transcript_pb2.Entry:
-        attempt = self._turn.next_attempt()
-        known = _Attempt(
-            round_,
-            attempt,
-            names.model_operation(self._turn.id, round_, attempt),
-            names.span_event(self._turn.id, round_, attempt),
-        )
-        prepared = await self._prepare(known, stream)
-        await self._start(known, prepared.snapshot)
+        known, prepared = await self._begin(round_, stream)
         try:
             answer = await self._call(known, prepared.body, stream)
         except Interrupted:
@@ -101,6 +94,25 @@ class Asker:
             await self._fail(known, failure)
             raise
         return await self._store(known, prepared.snapshot, answer)
+
+    async def _begin(
+        self, round_: int, stream: bool
+    ) -> tuple[_Attempt, context_pb2.PreparedRequest]:
+        """Rows 4 and 5; once more as a new attempt if the runner's stream was lost meanwhile."""
+        while True:
+            attempt = self._turn.next_attempt()
+            known = _Attempt(
+                round_,
+                attempt,
+                names.model_operation(self._turn.id, round_, attempt),
+                names.span_event(self._turn.id, round_, attempt),
+            )
+            await self._turn.attached.wait()
+            prepared = await self._prepare(known, stream)
+            await self._start(known, prepared.snapshot)
+            if self._turn.attached.is_set():
+                return known, prepared
+            await self._close(known)
 
     async def _prepare(self, known: _Attempt, stream: bool) -> context_pb2.PreparedRequest:
         request = context_pb2.PrepareRequestRequest(
@@ -119,7 +131,6 @@ class Asker:
 
     async def _start(self, known: _Attempt, snapshot: context_pb2.SnapshotSummary) -> None:
         """Registers the attempt and starts the call; both are answered before the first byte."""
-        await self._turn.attached.wait()
         begin = turn_pb2.BeginRoundRequest(
             fence=self._turn.fence,
             turn_id=self._turn.id,
@@ -176,11 +187,24 @@ class Asker:
             "gen_ai.conversation.id": self._turn.thread.session_id,
         }
         with telemetry.span(f"chat {model}", telemetry.SpanKind.CLIENT, attributes) as span:
-            answer = await self._adapter.call(body, stream=stream, on_piece=on_piece)
+            answer = await self._bounded_call(body, stream, on_piece)
             span.set_attribute("gen_ai.response.finish_reasons", [answer.stop_reason])
             span.set_attribute("gen_ai.usage.input_tokens", answer.usage.input_tokens)
             span.set_attribute("gen_ai.usage.output_tokens", answer.usage.output_tokens)
             return answer
+
+    async def _bounded_call(
+        self, body: bytes, stream: bool, on_piece: Callable[[Piece], None]
+    ) -> Answer:
+        """The provider call until its deadline: a stream that trickles is never silent."""
+        limit = asyncio.timeout(MODEL_CALL_SECONDS_MAX)
+        try:
+            async with limit:
+                return await self._adapter.call(body, stream=stream, on_piece=on_piece)
+        except TimeoutError:
+            if limit.expired():
+                raise endless(MODEL_CALL_SECONDS_MAX) from None
+            raise
 
     def _previewer(self, known: _Attempt) -> Previewer:
         def event_id(block_index: int) -> str:

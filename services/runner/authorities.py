@@ -64,8 +64,8 @@ class Conflict(Exception):
 
 
 _CORRUPT = (
-    # A tombstone that the ledger does not know of: a restored backup brought a deleted session back.
-    # If it does know, the release is void.
+    # A tombstone that the ledger does not know of: a restored backup brought a deleted session
+    # back. If it does know, the release is void.
     reasons.ERROR_REASON_DELETED,
     reasons.ERROR_REASON_CORRUPT,
     reasons.ERROR_REASON_DIGEST_MISMATCH,

@@ -7,8 +7,7 @@ fenced.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +22,10 @@ from foundation import ids, telemetry
 from foundation.errors import Failure
 from services.runner.adapter import MessagesAdapter
 from services.runner.advance import advance
+from services.runner.attachment import Attachment
 from services.runner.authorities import Authorities, Corrupt, GiveUp, Stopped, Unanswered, answered
 from services.runner.turn import Turn
 
-HEARTBEAT_SECONDS = 2.0
-_GIVE_BACK_SECONDS = 1.0
 _REATTACH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 _log = structlog.get_logger("counterfoil.runner")
@@ -53,68 +51,35 @@ class Driver:
     ) -> None:
         self._to = authorities
         self._adapter = adapter
-        self._capacity = capacity
         self._name = ids.new("runner")
         self._held: dict[str, _Held] = {}
         self._erasing: dict[str, asyncio.Task[None]] = {}
-        self._outgoing: asyncio.Queue[turn_pb2.AttachRequest] = asyncio.Queue()
-        self._attached = asyncio.Event()
+        self._attachment = Attachment(authorities.turns, self._name, capacity)
         self._draining = False
 
     async def run(self) -> None:
         """Attaches, and attaches again, until it is cancelled."""
+        try:
+            await self._attach_for_ever()
+        finally:
+            await self._give_back()
+
+    async def _attach_for_ever(self) -> None:
         failures = 0
         while True:
             started = time.monotonic()
             try:
-                await self._attach()
+                held = [held.claim for held in self._held.values()]
+                await self._attachment.hold(held, self._on, self._give_back)
             except Failure as failure:
                 _log.warning("runner lost its stream", runner=self._name, why=failure.text)
             failures = 0 if time.monotonic() - started > 1 else failures + 1
             await asyncio.sleep(_REATTACH_SECONDS[min(failures, len(_REATTACH_SECONDS) - 1)])
 
-    async def _attach(self) -> None:
-        """One stream, from hello to its end."""
-        self._outgoing = asyncio.Queue()
-        hello = turn_pb2.AttachHello(
-            runner_name=self._name,
-            capacity=self._capacity,
-            held=[held.claim for held in self._held.values()],
-        )
-        self._outgoing.put_nowait(turn_pb2.AttachRequest(hello=hello))
-        stream = self._to.turns.Attach(_drain(self._outgoing))
-        heartbeats = asyncio.create_task(self._heartbeats())
-        try:
-            responses = aiter(stream)
-            ttl_seconds = 10.0
-            while True:
-                # Heartbeats are answered; silence for a lease's time means that the stream is dead.
-                async with asyncio.timeout(ttl_seconds):
-                    response = await anext(responses)
-                if response.WhichOneof("message") == "attached":
-                    ttl_seconds = response.attached.lease_ttl_ms / 1000
-                await self._on(response)
-        except (TimeoutError, StopAsyncIteration):
-            return
-        except asyncio.CancelledError:
-            await self._give_back()
-            raise
-        finally:
-            self._attached.clear()
-            heartbeats.cancel()
-            stream.cancel()
-            await asyncio.gather(heartbeats, return_exceptions=True)
-
-    async def _heartbeats(self) -> None:
-        while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            beat = turn_pb2.AttachHeartbeat()
-            self._outgoing.put_nowait(turn_pb2.AttachRequest(heartbeat=beat))
-
-    async def _on(self, response: turn_pb2.AttachResponse) -> None:
+    def _on(self, response: turn_pb2.AttachResponse) -> None:
         match response.WhichOneof("message"):
             case "attached":
-                await self._keep_only(response.attached)
+                self._keep_only(response.attached)
             case "claim":
                 self._take(response.claim)
             case "interrupt":
@@ -126,13 +91,12 @@ class Driver:
             case _:
                 pass
 
-    async def _keep_only(self, attached: turn_pb2.Attached) -> None:
+    def _keep_only(self, attached: turn_pb2.Attached) -> None:
         """Stops work on claims that did not survive the lost stream."""
         kept = {(claim.thread.thread_id, claim.epoch) for claim in attached.kept}
         for held in tuple(self._held.values()):
             if (held.turn.thread.thread_id, held.turn.claim.epoch) not in kept:
                 held.task.cancel()
-        self._attached.set()
 
     def _with(self, claim: turn_pb2.HeldClaim, act: Callable[[_Held], object]) -> None:
         held = self._held.get(claim.thread.thread_id)
@@ -144,7 +108,10 @@ class Driver:
         older = self._held.get(thread_id)
         if older is not None:
             older.task.cancel()
-        turn = Turn.of(claim, self._attached)
+        turn = Turn.of(claim, self._attachment.attached)
+        if self._draining:
+            self._release(turn, turn_pb2.RELEASE_REASON_DRAINING, "shutting down")
+            return
         task = self._spawn(self._advance(turn), f"turn {claim.turn_id}")
         self._held[thread_id] = _Held(turn, task)
 
@@ -204,7 +171,7 @@ class Driver:
         release = turn_pb2.AttachRelease(
             claim=claim, reason=reason, detail=detail[:1024], epoch_seen=epoch_seen
         )
-        self._outgoing.put_nowait(turn_pb2.AttachRequest(release=release))
+        self._attachment.release(release)
 
     def _erase(self, thread: reference_pb2.ThreadRef) -> None:
         if thread.thread_id not in self._erasing:
@@ -237,14 +204,3 @@ class Driver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GIVE_BACK_SECONDS):
-                await self._outgoing.join()
-
-
-async def _drain(
-    queue: "asyncio.Queue[turn_pb2.AttachRequest]",
-) -> AsyncIterator[turn_pb2.AttachRequest]:
-    while True:
-        yield await queue.get()
-        queue.task_done()

@@ -8,13 +8,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import structlog
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.tools.v1 import tools_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import reference_pb2
 
-from foundation.errors import Failure
+from foundation.errors import Failure, name_of
 from services.runner import messages
 from services.runner.authorities import Authorities, GiveUp, Stopped, Unanswered, answered
 from services.runner.turn import Turn
@@ -24,6 +25,10 @@ PARALLEL_MAX = 16
 
 _WAIT_STEP_SECONDS = 0.25
 _EXECUTE_SLACK_SECONDS = 10.0
+_EXECUTE_SECONDS_MAX = 24 * 3600.0
+_MAY_PASS = (reasons.ERROR_REASON_UNAVAILABLE, reasons.ERROR_REASON_DEADLINE_EXCEEDED)
+
+_log = structlog.get_logger("counterfoil.runner")
 
 PREPARED = journal_pb2.OPERATION_STATE_PREPARED
 STARTED = journal_pb2.OPERATION_STATE_STARTED
@@ -63,6 +68,8 @@ class Executor:
         """
         if not calls:
             return {}
+        if self._turn.interrupt.is_set():
+            raise Interrupted
         running = [
             asyncio.create_task(self._run_and_publish(scope, call, input_, version))
             for call, input_, version in calls
@@ -106,8 +113,9 @@ class Executor:
         version: str,
     ) -> journal_pb2.Operation:
         operation = await self.look(call.operation_id)
+        failure: Failure | None = None
         if operation is not None and operation.state == PREPARED:
-            await self._execute(call, input_, version)
+            failure = await self._execute(call, input_, version)
             operation = await self.look(call.operation_id)
         if operation is None:
             raise GiveUp(f"{call.operation_id} was never prepared")
@@ -115,14 +123,16 @@ class Executor:
             await asyncio.sleep(min(_WAIT_STEP_SECONDS, _seconds_left(operation)))
             operation = await self.look(call.operation_id) or operation
         if operation.state == PREPARED:
-            # Execute failed before Start; another owner, or this one later, runs it.
-            raise Unanswered(f"{call.operation_id} could not be started")
+            raise _not_started(call.operation_id, failure)
         if operation.state not in ENDED:
             (operation,) = await self.close(scope, [call.operation_id])
         return operation
 
-    async def _execute(self, call: turn_pb2.RoundCall, input_: bytes, version: str) -> None:
-        """One Execute call, never repeated: its failure says nothing, the journal does."""
+    async def _execute(
+        self, call: turn_pb2.RoundCall, input_: bytes, version: str
+    ) -> Failure | None:
+        """One Execute call, never repeated. Its failure, if any, only says why a call that the
+        journal knows as not started was not."""
         await self._turn.attached.wait()
         request = tools_pb2.ExecuteRequest(
             fence=self._turn.fence,
@@ -132,10 +142,24 @@ class Executor:
             input=input_,
         )
         try:
-            await self._to.tools.Execute(request, timeout=24 * 3600)
+            await self._to.tools.Execute(request, timeout=self._seconds_max(call.name, version))
         except Failure as failure:
             if failure.reason in (reasons.ERROR_REASON_FENCED, reasons.ERROR_REASON_DELETED):
                 raise Stopped(failure.text) from failure
+            _log.warning(
+                "platform call not answered",
+                operation_id=call.operation_id,
+                reason=name_of(failure.reason),
+            )
+            return failure
+        return None
+
+    def _seconds_max(self, name: str, version: str) -> float:
+        """After so long no executor can be running: the tool's own time as pinned, and slack."""
+        for tool in self._turn.claim.runtime.tools:
+            if (tool.name, tool.version) == (name, version) and tool.deadline_ms:
+                return tool.deadline_ms / 1000 + _EXECUTE_SLACK_SECONDS
+        return _EXECUTE_SECONDS_MAX
 
     async def look(self, operation_id: str) -> journal_pb2.Operation | None:
         """The operation as it stands; None when the journal does not know it."""
@@ -210,6 +234,14 @@ class Executor:
             call.result_event_id = call.result_event_id or "published"
         if response.interrupted:
             self._turn.interrupt.set()
+
+
+def _not_started(operation_id: str, failure: Failure | None) -> GiveUp:
+    """Why a call is still prepared after Execute. What may pass waits for a later claim; anything
+    else would be the same for every owner, and counts towards quarantine."""
+    if failure is None or failure.reason in _MAY_PASS:
+        return Unanswered(f"{operation_id} could not be started")
+    return GiveUp(f"{operation_id} could not be started: {name_of(failure.reason)}")
 
 
 def _seconds_left(operation: journal_pb2.Operation) -> float:

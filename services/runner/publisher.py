@@ -13,6 +13,7 @@ from services.runner.execution import Executor
 from services.runner.publishing import Round
 from services.runner.turn import ANSWER, Turn
 
+_WITH_ANSWERS = (turn_pb2.COMMIT_ANSWER_CONTINUE, turn_pb2.COMMIT_ANSWER_INTERRUPTED)
 NO_COMMIT = turn_pb2.COMMIT_KIND_UNSPECIFIED
 
 
@@ -61,6 +62,8 @@ class Publisher:
         )
         response = await answered(self._to.turns.AppendRound, request)
         turn.recorded(request.entries)
+        if response.answer in _WITH_ANSWERS:
+            turn.vouch_for(response.log_point)
         return response
 
     async def _complete_model_call(self, round_: Round) -> None:

@@ -93,6 +93,11 @@ class Turn:
             recorded.seq, recorded.digest = last.seq, last.digest
         self.unrecorded = [record for record in self.unrecorded if record.seq > last.seq]
 
+    def vouch_for(self, point: turn_pb2.LogPoint) -> None:
+        """The ledger gave answers with this log point: the entry that holds them vouches for it."""
+        if point.position > self.claim.log_point.position:
+            self.claim.log_point.CopyFrom(point)
+
     def unpublished(self) -> list[transcript_pb2.Entry]:
         """Stored answers and results behind the recorded head, in order."""
         seqs = {record.seq for record in self.unrecorded}

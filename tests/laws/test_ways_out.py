@@ -170,3 +170,31 @@ async def test_a_denial_before_an_interrupt_is_kept_while_the_turn_runs(
     results = asked[-1].messages[2]["content"]
     assert "no way" in results[0]["content"][0]["text"]
     assert results[2]["content"][0]["text"] == "kept"
+
+
+async def test_results_vouch_for_the_answers_that_they_hold(running_system: System) -> None:
+    """Answers that came before the turn could park lie behind the claim's own log point."""
+    running_system.effects.hold()
+    chat = await Chat.open(running_system, tools=[TOOL])
+    uses = [use("note", text="n"), use("record", text="b")]
+    async with chat.stream() as stream:
+        await chat.send(message(script({"content": uses}, {"content": [text("end")]})))
+        events = await stream.until(lambda e: e["type"] == "agent.custom_tool_use")
+        await running_system.effects.wait(1)
+        await chat.send(result(events[-1]["id"], "early"))
+        running_system.effects.release()
+        await stream.until(is_over)
+    verified = await running_system.turns.VerifyLog(turn_pb2.VerifyLogRequest(session_id=chat.id))
+    found = await running_system.transcript.ListEntries(
+        transcript_pb2.ListEntriesRequest(thread=verified.thread)
+    )
+    points = {
+        entry.kind: entry.content.log_point.position
+        for entry in found.entries
+        if entry.content.HasField("log_point")
+    }
+    results, input_ = (
+        points[transcript_pb2.TRANSCRIPT_ENTRY_KIND_RESULTS],
+        points[transcript_pb2.TRANSCRIPT_ENTRY_KIND_INPUT],
+    )
+    assert results > input_

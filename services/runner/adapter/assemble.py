@@ -78,11 +78,12 @@ class Assembly:
         """The answer; raises ProviderFailure (`truncated`) before `message_stop`."""
         if not self.complete or self._envelope is None:
             raise truncated()
-        _check_answerable(block.value for block in self._blocks)
+        blocks = tuple(block.finish() for block in self._blocks)
+        _check_answerable(map(_finished, self._blocks, blocks))
         if self._usage:
             self._envelope["usage"] = joined(self._usage)
         return Answer(
-            blocks=tuple(block.finish() for block in self._blocks),
+            blocks=blocks,
             envelope=joined(self._envelope),
             stop_reason=_stop_reason(self._envelope),
             usage=self.usage(),
@@ -223,13 +224,23 @@ def model_usage(raw: Mapping[str, RawJson]) -> usage_pb2.ModelUsage:
     )
 
 
+def _finished(block: OpenBlock, raw: bytes) -> Any:
+    """A block as far as it is checked: deltas may bring a text that its start lacks."""
+    has_text = isinstance(block.value.get("text"), str)
+    return parse(raw) if block.type == "text" and not has_text else block.value
+
+
 def _check_answerable(values: Iterable[Any]) -> None:
-    """Refuse a call that no result could name: history with it would never be accepted again."""
+    """Refuse what history could never hold: no provider takes back a block that is no object with
+    a type, a text that is none, or a call that no result could name."""
     for value in values:
-        if not isinstance(value, dict):
-            continue
-        block = cast(dict[str, Any], value)
-        if block.get("type") == "tool_use" and not all(
+        block = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+        type_ = block.get("type")
+        if not isinstance(type_, str):
+            raise bad_answer("a block is no object with a type")
+        if type_ == "text" and not isinstance(block.get("text"), str):
+            raise bad_answer("a text block has no text")
+        if type_ == "tool_use" and not all(
             isinstance(name := block.get(member), str) and 0 < len(name) <= _NAME_CHARS_MAX
             for member in ("id", "name")
         ):

@@ -135,6 +135,12 @@ def truncated() -> ProviderFailure:
     return ProviderFailure("truncated", message, retryable=True)
 
 
+def endless(seconds: float) -> ProviderFailure:
+    """The answer was still coming after so long."""
+    message = f"The model provider's answer was not complete after {seconds:g} seconds."
+    return ProviderFailure("timeout", message, retryable=True)
+
+
 def silent(seconds: float) -> ProviderFailure:
     """No byte came for so long."""
     message = f"The model provider sent nothing for {seconds:g} seconds."

@@ -114,12 +114,14 @@ def test_text_at_the_start_comes_before_the_deltas() -> None:
 
 def test_citations_join_those_of_the_start_and_replace_null() -> None:
     one = delta(0, type="citations_delta", citation={"n": 2})
-    opened = b'{"type":"text","citations":[{"n":1.10}]}'
+    opened = b'{"type":"text","text":"a","citations":[{"n":1.10}]}'
     assert assembled(start(0, opened), one).blocks == (
-        b'{"type":"text","citations":[{"n":1.10},{"n":2}]}',
+        b'{"type":"text","text":"a","citations":[{"n":1.10},{"n":2}]}',
     )
-    opened = b'{"type":"text","citations":null}'
-    assert assembled(start(0, opened), one).blocks == (b'{"type":"text","citations":[{"n":2}]}',)
+    opened = b'{"type":"text","text":"a","citations":null}'
+    assert assembled(start(0, opened), one).blocks == (
+        b'{"type":"text","text":"a","citations":[{"n":2}]}',
+    )
 
 
 def test_members_that_the_start_lacks_are_appended() -> None:

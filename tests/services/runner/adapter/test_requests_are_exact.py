@@ -141,11 +141,12 @@ async def test_failures_are_not_retried() -> None:
 
 
 async def test_the_answer_s_own_type_decides_how_it_is_read() -> None:
-    async with wire(http(b'{"content":["x"],"stop_reason":"end_turn"}', JSON)) as kept:
+    block = b'{"type":"odd"}'
+    async with wire(http(b'{"content":[%b],"stop_reason":"end_turn"}' % block, JSON)) as kept:
         adapter = await MessagesAdapter.create(kept.url, "k")
         answer = await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
-    assert answer.blocks == (b'"x"',)
+    assert answer.blocks == (block,)
     async with wire(http(events(BEGIN, END), SSE)) as kept:
         adapter = await MessagesAdapter.create(kept.url, "k")
         assert (await adapter.call(ODD, stream=False, on_piece=ignore)).blocks == ()
