@@ -46,6 +46,9 @@ _LOG_TAIL_BYTES = 6_000
 LIVE: "list[System]" = []
 """Systems of the test that runs now, for its report."""
 
+DIAGNOSES: list[str] = []
+"""What systems said whose test failed, and that are gone."""
+
 
 @dataclass(frozen=True)
 class Role:
@@ -283,6 +286,9 @@ async def _system(
     LIVE.append(system)
     try:
         yield system
+    except BaseException:
+        DIAGNOSES.append(system.diagnosis())
+        raise
     finally:
         LIVE.remove(system)
         await system.stop()
@@ -323,4 +329,4 @@ def _tail(log: Path) -> str:
         return file.read().decode(errors="replace").replace("\\n", "\n").replace('\\"', '"')
 
 
-__all__ = ["LIVE", "MODES", "Dead", "Mode", "Role", "System", "system_of"]
+__all__ = ["DIAGNOSES", "LIVE", "MODES", "Dead", "Mode", "Role", "System", "system_of"]

@@ -8,7 +8,7 @@ import pytest
 from tests.offline_model.support import running
 from tests.support.model import Model
 from tests.support.postgres import SessionPostgres
-from tests.support.system import LIVE, System, system_of
+from tests.support.system import DIAGNOSES, LIVE, System, system_of
 from tests.support.zygote import Zygote
 
 
@@ -49,5 +49,6 @@ def pytest_runtest_makereport() -> Generator[None, Any]:
     outcome = yield
     report = outcome.get_result()
     if report.when in ("setup", "call") and report.failed:
-        for made in LIVE:
-            report.sections.append((f"{made.mode} system", made.diagnosis()))
+        for said in [*DIAGNOSES, *(made.diagnosis() for made in LIVE)]:
+            report.sections.append(("system", said))
+    DIAGNOSES.clear()
