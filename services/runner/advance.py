@@ -15,6 +15,7 @@ from services.runner.authorities import Authorities, Conflict, GiveUp, answered
 from services.runner.closing import Closer
 from services.runner.execution import Executor, Interrupted
 from services.runner.history import Writer
+from services.runner.notes import Notes
 from services.runner.publisher import Publisher
 from services.runner.publishing import Round
 from services.runner.recovery import Recovery
@@ -61,6 +62,7 @@ class Owner:
         self._executor = Executor(authorities, turn)
         self._publisher = Publisher(authorities, turn, self._executor)
         self._writer = Writer(authorities, turn)
+        self._notes = Notes(authorities, turn, self._writer)
         self._asker = Asker(authorities, adapter, turn, self._writer)
         self._closer = Closer(authorities, turn, self._executor, self._publisher, self._writer)
 
@@ -70,6 +72,7 @@ class Owner:
 
     async def drive(self) -> None:
         """From what is stored to the end of the claim."""
+        await self._notes.append()
         await self._writer.append_input()
         if self._claim.state == turn_pb2.TURN_STATE_SETTLING:
             await self._closer.settle()

@@ -2,7 +2,7 @@
 that the ledger has not confirmed yet."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -18,7 +18,7 @@ _Key = tuple[str, int]
 
 @dataclass
 class _Owed:
-    """A release that may not have reached the ledger; an answer to a later heartbeat confirms it."""
+    """A release that may not have reached the ledger; the answer to a later heartbeat says so."""
 
     release: turn_pb2.AttachRelease
     heartbeat: int
@@ -105,12 +105,13 @@ class Attachment:
             left = self._renewed_at + self._lease_seconds - _now()
             if left <= 0:
                 return
-            await asyncio.wait({reading}, timeout=left)
+            # What is left grows with every answer, so that it is looked at now and then.
+            await asyncio.wait({reading}, timeout=min(left, HEARTBEAT_SECONDS))
         reading.result()
 
     async def _read(
         self,
-        stream: AsyncIterator[turn_pb2.AttachResponse],
+        stream: AsyncIterable[turn_pb2.AttachResponse],
         on_response: Callable[[turn_pb2.AttachResponse], None],
     ) -> None:
         async for response in stream:

@@ -9,7 +9,7 @@ from counterfoil.transcript.v1 import transcript_pb2
 from services.runner import answer as answers
 from services.runner import names
 from services.runner.authorities import Authorities, Corrupt, answered
-from services.runner.turn import ANSWER, Turn
+from services.runner.turn import ANSWER, NOTE, WITHHELD, Turn
 
 ABANDONED = transcript_pb2.TRANSCRIPT_ENTRY_KIND_ABANDONED
 
@@ -110,5 +110,5 @@ class Recovery:
 
 
 def _is_host(entries: Sequence[transcript_pb2.Entry], entry_id: str) -> bool:
-    host = (ABANDONED, transcript_pb2.TRANSCRIPT_ENTRY_KIND_WITHHELD)
+    host = (ABANDONED, WITHHELD, NOTE)
     return any(entry.id == entry_id and entry.kind in host for entry in entries)

@@ -14,6 +14,7 @@ INPUT = pb.TRANSCRIPT_ENTRY_KIND_INPUT
 ANSWER = pb.TRANSCRIPT_ENTRY_KIND_ANSWER
 RESULTS = pb.TRANSCRIPT_ENTRY_KIND_RESULTS
 WITHHELD = pb.TRANSCRIPT_ENTRY_KIND_WITHHELD
+NOTE = pb.TRANSCRIPT_ENTRY_KIND_NOTE
 ABANDONED = pb.TRANSCRIPT_ENTRY_KIND_ABANDONED
 
 Kind = pb.TranscriptEntryKind.ValueType
@@ -58,6 +59,11 @@ class History:
 
     def ask(self, *blocks: bytes) -> "History":
         self.add(INPUT, blocks=blocks or [text("hi")])
+        return self
+
+    def note(self, *blocks: bytes) -> "History":
+        """The host's note, before an input."""
+        self.add(NOTE, blocks=blocks or [text("it finished after all")])
         return self
 
     def answer(self, *blocks: bytes) -> "History":
@@ -106,6 +112,8 @@ def histories(draw: st.DrawFn, turns: int = 4) -> History:
     """Valid histories: inputs, answers with and without calls, their results, skipped turns."""
     history = History()
     for _ in range(draw(st.integers(1, turns))):
+        for _ in range(draw(st.integers(0, 3)) // 2):
+            history.note(*draw(st.lists(_BLOCKS, min_size=1, max_size=2)))
         begin = len(history.entries)
         history.ask(*draw(st.lists(_BLOCKS, min_size=1, max_size=2)))
         for _ in range(draw(st.integers(0, 2))):

@@ -74,6 +74,22 @@ def test_every_message_is_json_and_every_call_has_its_result(history: History) -
     assert used == []
 
 
+def test_a_note_is_a_message_of_its_own_before_the_input() -> None:
+    history = History().ask(text("a")).answer(use("c")).results(projection("interrupted"))
+    history.answer(text("b")).note(text("it finished")).ask(text("d"))
+    *_, note, asked = said(history)
+    assert note == {"role": "user", "content": [{"type": "text", "text": "it finished"}]}
+    assert asked["role"] == "user"
+    skipped = [entry.id for entry in history.entries[-1:]]
+    assert said(history.skip(WITHHELD, *skipped))[-1] == note
+
+
+def test_a_note_between_a_call_and_its_result_is_refused() -> None:
+    history = History().ask(text("a")).answer(use("c")).note()
+    with pytest.raises(OpenCallsError):
+        messages_of(history)
+
+
 def test_blocks_travel_byte_for_byte() -> None:
     odd = b'{ "type":"thinking", "thinking":"\\u00e9\\uD83C\\uDF89","signature":"s", "n":1e400 }'
     unknown = b'{"zz":[2.0,18446744073709551616],"type":"later","deep":{"b":1,"a":2}}'
