@@ -185,8 +185,12 @@ class Chat:
             while True:
                 try:
                     return await self._try_to_complete(messages, answer, early, until)
+                except TimeoutError:
+                    known = map(brief, await self.history())
+                    self.system.notes += [f"{self.id} waits in vain, behind:", *known]
+                    raise
                 except (*_AWAY, anthropic.APIStatusError, StopAsyncIteration) as error:
-                    self.system.notes.append(f"again after {error!r}")
+                    self.system.notes.append(f"{self.id[-4:]} again after {error!r}")
                     # 200: the stream ended with an error event; 400: an answer whose
                     # acknowledgement was lost.
                     status = getattr(error, "status_code", 200)
@@ -216,7 +220,7 @@ class Chat:
 
     def note(self, event: Event) -> None:
         """Keeps an event for the diagnosis."""
-        self.system.notes.append(brief(event))
+        self.system.notes.append(f"{self.id[-4:]} {brief(event)}")
 
 
 def _missing(

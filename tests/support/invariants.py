@@ -88,8 +88,13 @@ async def check_chains(chat: Chat) -> reference_pb2.ThreadRef:
     return log.thread
 
 
-async def check_requests(chat: Chat, thread: reference_pb2.ThreadRef) -> list[Asked]:
-    """Every request was well formed and can be rebuilt byte for byte; the requests."""
+async def check_requests(
+    chat: Chat, thread: reference_pb2.ThreadRef, *, all_of_them: bool = True
+) -> list[Asked]:
+    """Every request was well formed and can be rebuilt byte for byte; the requests.
+
+    Without `all_of_them`, other sessions asked the model too, and theirs are left out.
+    """
     asked = await chat.system.model.asked()
     snapshots = await chat.system.context.ListSnapshots(
         context_pb2.ListSnapshotsRequest(thread=thread)
@@ -98,6 +103,9 @@ async def check_requests(chat: Chat, thread: reference_pb2.ThreadRef) -> list[As
     for snapshot in snapshots.snapshots:
         request = context_pb2.RebuildRequest(thread=thread, snapshot_id=snapshot.id)
         rebuilt.add((await chat.system.context.Rebuild(request)).body)
+    if not all_of_them:
+        asked = [one for one in asked if one.body in rebuilt]
+        assert asked
     for one in asked:
         assert one.record["status"] in (0, 200), one.record
         assert one.body in rebuilt, "a request was sent that nothing rebuilds"
