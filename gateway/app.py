@@ -16,6 +16,7 @@ from foundation import ids, telemetry
 from foundation.errors import Failure, invalid, surface_of
 from foundation.json import InvalidJson
 from foundation.json.errors import clip
+from foundation.rpc.admission import unauthenticated
 from gateway import frames
 from gateway.answers import Answer, Headers, document, failure_answer, json_answer, unexpected
 from gateway.exchange import ClientGoneError, Exchange, Receive, Scope, Send
@@ -119,6 +120,9 @@ class Gateway:
             return
         _describe(exchange, route)
         endpoint = self._endpoints[route]
+        if not exchange.has_credential:
+            # The service would say the same, but only after the body was read and understood.
+            raise unauthenticated()
         if endpoint.streams:
             await self._stream(exchange, endpoint, match)
         else:

@@ -68,12 +68,21 @@ class Exchange:
 
         gRPC carries printable ASCII only; a credential beyond that is nobody's and stays behind.
         """
-        names = (AUTHORIZATION, API_KEY)
-        credential = credential_of({name: self.header(name) for name in names})
+        credential = self._credential()
         found = [(REQUEST_ID, self.request_id)]
-        if credential and credential.isascii() and credential.isprintable():
+        if credential:
             found.append((AUTHORIZATION, f"Bearer {credential}"))
         return found
+
+    @property
+    def has_credential(self) -> bool:
+        """Whether a credential goes along."""
+        return bool(self._credential())
+
+    def _credential(self) -> str:
+        names = (AUTHORIZATION, API_KEY)
+        credential = credential_of({name: self.header(name) for name in names})
+        return credential if credential.isascii() and credential.isprintable() else ""
 
     async def body(self) -> bytes:
         """The whole body; raises TOO_LARGE as soon as it is known to be, and ClientGoneError."""

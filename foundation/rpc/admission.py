@@ -65,7 +65,7 @@ class Admission:
         """The caller of a public service; raises UNAUTHENTICATED."""
         credential = credential_of(metadata)
         if not credential or self._is_service_key(credential):
-            raise _unauthenticated("send a workspace's API key")
+            raise unauthenticated()
         found = await self.authenticate(credential)
         if found is None:
             raise _unauthenticated("the API key is unknown")
@@ -85,6 +85,11 @@ class Admission:
 
     def _is_service_key(self, credential: str) -> bool:
         return hmac.compare_digest(credential.encode(), self.service_key.encode())
+
+
+def unauthenticated() -> Failure:
+    """A public call came without a workspace's key."""
+    return _unauthenticated("send a workspace's API key")
 
 
 def _unauthenticated(what: str) -> Failure:

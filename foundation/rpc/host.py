@@ -70,7 +70,12 @@ class Host:
             options=[
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                # A client that is stopped or cut off is noticed in seconds, not hours.
+                ("grpc.keepalive_time_ms", 10_000),
+                ("grpc.keepalive_timeout_ms", 5_000),
+                ("grpc.http2.ping_timeout_ms", 5_000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.max_pings_without_data", 0),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
                 ("grpc.so_reuseport", 0),
             ]

@@ -17,6 +17,10 @@ _TRANSPORT_REASONS = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: reasons.ERROR_REASON_TOO_LARGE,
 }
 """Statuses that the transport itself raises, without our details."""
+TRANSPORT = "transport"
+"""Metadata of an INTERNAL failure that the other side did not raise: nobody knows what happened.
+Idempotent calls are repeated a few times; it is no outage that would be waited for."""
+_UNEXPLAINED = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 
 
 def code_of(failure: Failure) -> grpc.StatusCode:
@@ -47,7 +51,9 @@ def failure_of(error: grpc.aio.AioRpcError) -> Failure:
             if found is not None:
                 return found
     reason = _TRANSPORT_REASONS.get(error.code(), reasons.ERROR_REASON_INTERNAL)
-    return Failure(reason, error.details() or error.code().name.lower())
+    name = error.code().name.lower()
+    metadata = {TRANSPORT: name} if error.code() in _UNEXPLAINED else None
+    return Failure(reason, error.details() or name, metadata=metadata)
 
 
 def _from_details(raw: bytes) -> Failure | None:

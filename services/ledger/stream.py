@@ -182,9 +182,7 @@ class Hub:
         read = (log_entry.read(self._ring, workspace_id, session_id, row) for row in rows)
         entries = [entry for entry in read if entry is not None]
         if rows[-1]["position"] != after + len(rows):
-            raise Failure(
-                Reason.ERROR_REASON_CORRUPT, f"the log of session {session_id} has a gap"
-            )
+            raise Failure(Reason.ERROR_REASON_CORRUPT, f"the log of session {session_id} has a gap")
         size = sum(len(row["body"] or b"") for row in rows)
         more = len(rows) == _PAGE_ROWS or size >= _PAGE_BYTES
         return entries, rows[-1]["position"], more

@@ -17,6 +17,7 @@ from counterfoil.transcript.v1 import transcript_pb2_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure, name_of
+from foundation.rpc.status import TRANSPORT
 
 T = TypeVar("T")
 
@@ -87,12 +88,17 @@ async def answered(call: Callable[..., Awaitable[T]], request: object) -> T:
         try:
             return await call(request, timeout=_CALL_SECONDS)
         except Failure as failure:
-            if failure.reason in _REPEATED and not last:
+            if _may_be_repeated(failure) and not last:
                 await asyncio.sleep(pause)
                 pause *= 2
                 continue
             raise _classified(failure) from failure
     raise AssertionError("unreachable")
+
+
+def _may_be_repeated(failure: Failure) -> bool:
+    """Whether a repeat may fare better: the other side is away, or the transport failed us."""
+    return failure.reason in _REPEATED or TRANSPORT in failure.metadata
 
 
 def _classified(failure: Failure) -> Exception:

@@ -57,6 +57,17 @@ async def test_anything_else_is_401_on_every_kind_of_route(
     assert behaviour.calls == []
 
 
+@pytest.mark.parametrize("body", [b"{", b'{"unknown": 1}', b"x" * 100])
+async def test_without_a_credential_no_body_is_read(
+    app: Gateway, behaviour: Behaviour, body: bytes
+) -> None:
+    async with client_of(app) as client:
+        del client.headers["authorization"]
+        response = await client.post(f"{PATH}/events", content=body)
+    assert response.status_code == 401
+    assert behaviour.calls == []
+
+
 async def test_health_needs_no_credential(app: Gateway) -> None:
     async with client_of(app) as client:
         del client.headers["authorization"]

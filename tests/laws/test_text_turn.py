@@ -21,7 +21,7 @@ GOLDEN = [
 ]
 
 KILLS = (
-    "ledger.claim.after",
+    "ledger.submit_events.after",
     "transcript.append.before",
     "journal.start_model_call.after",
     "ledger.append_round.before",

@@ -1,6 +1,7 @@
 """Calls behave the same in process and over sockets: failures, credentials, deadlines, copies."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from foundation.rpc.admission import Admission
 from foundation.rpc.context import current, workspace
 from foundation.rpc.host import Host
 from foundation.rpc.remote import RemoteChannel
+from foundation.rpc.status import TRANSPORT
 
 SERVICE_KEY = "service-credential-of-this-test-deployment"
 WORKSPACE_KEY = "cf-key-one"
@@ -243,3 +245,63 @@ async def test_credentials_open_one_side_only(
             assert await reason_of(call) == expected
         else:
             await call
+
+
+async def test_a_failure_of_the_transport_is_told_apart() -> None:
+    """Nobody knows what happened: idempotent calls are repeated, an Execute never is."""
+
+    class Raises(grpc.GenericRpcHandler):
+        """A server that is not ours, or was broken off outside our code."""
+
+        def service(self, handler_call_details: Any) -> Any:
+            async def raises(request: Any, context: Any) -> Any:
+                raise ValueError("not ours")
+
+            return grpc.unary_unary_rpc_method_handler(raises)
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Raises(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = RemoteChannel(f"127.0.0.1:{port}", WORKSPACE_KEY)
+    with pytest.raises(Failure) as caught:
+        await session_pb2_grpc.SessionServiceStub(channel.as_channel()).GetSession(get("s"))
+    assert caught.value.reason == pb.ERROR_REASON_INTERNAL
+    assert caught.value.metadata == {TRANSPORT: "unknown"}
+    await channel.close()
+    await server.stop(None)
+
+
+async def test_what_the_other_side_raised_is_not_the_transports(wired: Wired) -> None:
+    with pytest.raises(Failure) as caught:
+        await wired.public.GetSession(get("broken"))
+    assert TRANSPORT not in caught.value.metadata
+
+
+async def test_a_peer_that_is_stopped_is_noticed() -> None:
+    """A connection that only looks open ends within a lease's time or two: here the peer is a
+    process that is stopped while it reads."""
+    host = Host(Admission(SERVICE_KEY, authenticate))
+    servicer = Sessions()
+    host.register(session_pb2_grpc.add_SessionServiceServicer_to_server, servicer)
+    port = await host.listen("127.0.0.1:0")
+    call = (
+        "import asyncio, os, signal\n"
+        "from counterfoil.ledger.v1 import session_pb2, session_pb2_grpc\n"
+        "from foundation.rpc.remote import RemoteChannel\n"
+        "async def main():\n"
+        f"    channel = RemoteChannel('127.0.0.1:{port}', '{WORKSPACE_KEY}').as_channel()\n"
+        "    stub = session_pb2_grpc.SessionServiceStub(channel)\n"
+        "    request = session_pb2.StreamEventsRequest(session_id='endless')\n"
+        "    async for batch in stub.StreamEvents(request):\n"
+        "        if batch.position_through == 2:\n"
+        "            os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "asyncio.run(main())\n"
+    )
+    peer = await asyncio.create_subprocess_exec(sys.executable, "-c", call)
+    try:
+        await asyncio.wait_for(servicer.cancelled.wait(), 25)
+    finally:
+        peer.kill()
+        await peer.wait()
+        await host.stop()
