@@ -18,10 +18,10 @@ demo: install ## show a session that waits for a human, survives a kill and cont
 	@$(BIN)/counterfoil demo
 
 test: install-dev lint proto-check ## lint and all quick tests, as CI runs them
-	@$(BIN)/python -m pytest -m "not full"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not full"
 
 test-full: install-dev lint proto-check ## the same with the slow and destructive tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-hitl-gate: install-dev ## only the tests of the human-in-the-loop gate
 	@$(BIN)/python -m pytest tests/gate
