@@ -38,6 +38,7 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
     settings.refuse_development_key()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(DataFolder.open(settings.data_dir))
+        in_folder = not settings.database_url_of("ledger")
         settings = await _with_databases(settings, folder, stack)
         await composition.migrate(settings)
         offline = not settings.model_base_url
@@ -54,7 +55,8 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
         stack.push_async_callback(kernel.stop)
         for service in SERVICES:
             await composition.starter(service)(kernel)
-        await _void_leases(kernel)
+        if in_folder:
+            await _void_leases(kernel)
         grpc_port = await kernel.host.listen(f"{settings.host}:{settings.grpc_port}")
         app = create_app(
             lambda service: kernel.channel(service, credential=""),
@@ -74,7 +76,8 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
 
 
 async def _void_leases(kernel: Kernel) -> None:
-    """We hold the folder's lock, so no owner of an earlier boot can be alive."""
+    """We hold the lock of the folder in which the leases lie, so no owner of an earlier boot can be
+    alive."""
     from services.ledger.service import void_leases
 
     await void_leases(kernel)
