@@ -38,7 +38,6 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
     settings.refuse_development_key()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(DataFolder.open(settings.data_dir))
-        in_folder = not settings.database_url_of("ledger")
         settings = await _with_databases(settings, folder, stack)
         await composition.migrate(settings)
         offline = not settings.model_base_url
@@ -51,12 +50,13 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
                 "model_api_key": SecretStr("offline"),
             }
             settings = settings.model_copy(update=update)
-        kernel = Kernel(settings, _ring(settings, folder), folder.service_key())
+        kernel = Kernel(
+            settings, _ring(settings, folder), folder.service_key(), boots=folder.boots_id()
+        )
         stack.push_async_callback(kernel.stop)
         for service in SERVICES:
             await composition.starter(service)(kernel)
-        if in_folder:
-            await _void_leases(kernel)
+        await _void_leases(kernel)
         grpc_port = await kernel.host.listen(f"{settings.host}:{settings.grpc_port}")
         app = create_app(
             lambda service: kernel.channel(service, credential=""),
@@ -76,8 +76,7 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
 
 
 async def _void_leases(kernel: Kernel) -> None:
-    """We hold the lock of the folder in which the leases lie, so no owner of an earlier boot can be
-    alive."""
+    """We hold the folder's lock, so no owner that was started on it before can be alive."""
     from services.ledger.service import void_leases
 
     await void_leases(kernel)

@@ -35,8 +35,11 @@ class Kernel:
         service_key: str,
         *,
         local: Sequence[str] = SERVICES,
+        boots: str = "",
     ) -> None:
-        """`local` names the services of this process; the others are remote."""
+        """`local` names the services of this process; the others are remote. `boots` is the id of
+        the data folder whose lock this process holds: what earlier processes on it held is free."""
+        self.boots = boots
         self.settings = settings
         self.service_key = service_key
         self._ring = ring

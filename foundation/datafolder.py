@@ -79,6 +79,13 @@ class DataFolder:
             write_private_file(self.service_key_file, secrets.token_urlsafe(32).encode())
         return self.service_key_file.read_text().strip()
 
+    def boots_id(self) -> str:
+        """What all processes that ever hold this folder have in common; made at the first call."""
+        path = self.path / "boots_id"
+        if not path.exists():
+            write_private_file(path, secrets.token_hex(8).encode())
+        return path.read_text().strip()
+
     def folder(self, name: str) -> Path:
         """A private folder (0700) of that name inside, created when missing."""
         folder = self.path / name

@@ -21,7 +21,7 @@ from services.ledger import claiming, lease_store, session_store
 from services.ledger.lane import Ended
 from services.ledger.lanes import Change, Lanes
 from services.ledger.releases import Releases
-from services.ledger.streams import Key, RunnerStream, key_of
+from services.ledger.streams import Key, RunnerStream, key_of, stream_prefix
 
 _CHANNEL = "counterfoil_ledger_turns"
 _RESCAN_S = 1.0
@@ -43,7 +43,9 @@ class Dispatcher:
         *,
         free_after_s: float = _FREE_AFTER_S,
         rescan_s: float = _RESCAN_S,
+        boots: str = "",
     ) -> None:
+        self._stream_prefix = stream_prefix(boots)
         self._db = db
         self._lanes = lanes
         self.releases = Releases(lanes)
@@ -99,7 +101,7 @@ class Dispatcher:
 
     def attach(self, runner_name: str, capacity: int) -> RunnerStream:
         """A new stream; it gets claims once `opened` says so."""
-        stream = RunnerStream(ids.new("stream"), runner_name, capacity)
+        stream = RunnerStream(self._stream_prefix + ids.new("stream"), runner_name, capacity)
         self._streams[stream.id] = stream
         return stream
 

@@ -67,8 +67,8 @@ SELECT EXISTS (
 ) AS erasable
 """
 
-_FREE_ALL = """
-UPDATE ledger.threads SET lease_stream = NULL WHERE lease_stream IS NOT NULL
+_FREE_BOOTS = """
+UPDATE ledger.threads SET lease_stream = NULL WHERE starts_with(lease_stream, $1)
 RETURNING thread_id
 """
 
@@ -118,6 +118,7 @@ async def free_expired(db: Database) -> int:
     return len(await db.commit_one("ledger.free_expired", _FREE_EXPIRED))
 
 
-async def free_all(db: Database) -> int:
-    """Free every lease; how many. Only for whoever knows that no other ledger process lives."""
-    return len(await db.commit_one("ledger.void_leases", _FREE_ALL))
+async def free_boots(db: Database, prefix: str) -> int:
+    """Free the leases of streams whose ids begin with `prefix`; how many. Only for whoever knows
+    that no process that made such streams lives."""
+    return len(await db.commit_one("ledger.void_leases", _FREE_BOOTS, prefix))

@@ -17,6 +17,7 @@ from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
 from services.ledger.sessions import Sessions
 from services.ledger.stream import Hub
+from services.ledger.streams import stream_prefix
 from services.ledger.turn_writes import TurnWrites
 from services.ledger.verify import Verifier
 
@@ -31,7 +32,7 @@ async def start(kernel: "Kernel") -> None:
     db, ring = await kernel.database("ledger"), kernel.ring
     hub = Hub(db, ring, session_store.probe)
     lanes = Lanes(db, ring, hub)
-    dispatcher = Dispatcher(db, lanes)
+    dispatcher = Dispatcher(db, lanes, boots=kernel.boots)
     sessions = Sessions(
         lanes,
         dispatcher,
@@ -57,9 +58,11 @@ async def start(kernel: "Kernel") -> None:
 
 
 async def void_leases(kernel: "Kernel") -> None:
-    """Free every lease of earlier boots: for whoever holds the lock of the data folder, before
-    anything is served."""
-    await lease_store.free_all(await kernel.database("ledger"))
+    """Free the leases of earlier boots on this data folder: for whoever holds its lock, before
+    anything is served. Leases of other processes that share the database are theirs."""
+    if kernel.boots:
+        prefix = stream_prefix(kernel.boots)
+        await lease_store.free_boots(await kernel.database("ledger"), prefix)
 
 
 class SessionServicer(session_pb2_grpc.SessionServiceServicer):

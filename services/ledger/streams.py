@@ -14,6 +14,12 @@ Key = tuple[str, str, str]
 """Workspace, session and thread id."""
 
 
+def stream_prefix(boots: str) -> str:
+    """How ids of streams begin that were made by processes on one data folder; empty for a process
+    without one."""
+    return f"{boots}/" if boots else ""
+
+
 def key_of(thread: reference_pb2.ThreadRef) -> Key:
     """The thread's name as a key."""
     return thread.workspace_id, thread.session_id, thread.thread_id

@@ -29,5 +29,11 @@ async def test_leases_in_a_shared_database_are_left_alone(
 
         await asyncio.to_thread(run_once)
         lease = await connection.fetchval("SELECT lease_stream FROM ledger.threads")
+        assert lease == "stream_of_somebody_else"
+
+        boots = (tmp_path / "data" / "boots_id").read_text()
+        await connection.execute("UPDATE ledger.threads SET lease_stream = $1", f"{boots}/strm_1")
+        await asyncio.to_thread(run_once)
+        lease = await connection.fetchval("SELECT lease_stream FROM ledger.threads")
         await connection.close()
-    assert lease == "stream_of_somebody_else"
+    assert lease is None

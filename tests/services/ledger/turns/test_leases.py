@@ -131,7 +131,7 @@ async def test_a_heartbeat_renews_and_tells_of_lost_claims(ledger: Ledger) -> No
         runner.heartbeat()
         assert (await runner.receive()).WhichOneof("message") == "heartbeat"
         assert await lease_store.free_expired(ledger.db) == 0
-        assert await lease_store.free_all(ledger.db) == 1
+        assert await lease_store.free_boots(ledger.db, "") == 1
         runner.heartbeat()
         assert (await runner.receive()).fenced == turn.held
         assert await reason_of(turn.begin()) == "FENCED"
