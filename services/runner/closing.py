@@ -51,6 +51,7 @@ class Closer:
         calls = self._turn.claim.calls
         late = [e for e in self._turn.unpublished() if e.round > round_]
         if late:
+            await self._close_unpublished(late)
             content = transcript_pb2.EntryContent(skipped_entry_ids=[e.id for e in late])
             await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
             self._turn.skip(late)
@@ -59,6 +60,13 @@ class Closer:
             bodies = self._turn.claim.answer_system_bodies
             await self._writer.append_results(round_, calls, operations, bodies)
         await self._commit(turn_pb2.COMMIT_KIND_SETTLED, round_=round_)
+
+    async def _close_unpublished(self, entries: Sequence[transcript_pb2.Entry]) -> None:
+        """Calls that were prepared with an answer that nobody will see do not run any more."""
+        for entry in entries:
+            scope = self._executor.scope(entry.round, entry.attempt)
+            names_of_calls = entry.content.mappings
+            await self._executor.close(scope, [name.operation_id for name in names_of_calls])
 
     async def fail(self, error: events_pb2.Event) -> None:
         """Ends the turn with an error; the session stays usable and queued input stays."""
