@@ -44,10 +44,11 @@ class Attachments:
                 async for response in responses:
                     yield response
         finally:
+            # First: a stream may be cancelled twice, and the second time lands in the await below.
+            self._dispatcher.lose(stream)
             if reader is not None:
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
-            self._dispatcher.lose(stream)
 
     async def _keep(self, stream: RunnerStream, claim: turn_pb2.HeldClaim) -> bool:
         thread = claim.thread
