@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anthropic
-import asyncpg
 import httpx2
 from counterfoil.context.v1 import context_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
@@ -43,7 +42,6 @@ _HOST = "127.0.0.1"
 # Below the range that the kernel takes for outgoing connections.
 _PORTS = range(20_000, 32_000)
 _LOG_TAIL_BYTES = 6_000
-_VOID_LEASES = "UPDATE ledger.threads SET lease_stream = NULL WHERE lease_stream IS NOT NULL"
 
 LIVE: "list[System]" = []
 """Systems of the test that runs now, for its report."""
@@ -88,8 +86,6 @@ class System:
         `record` gets the name of each one that is hit. Raises Dead when a process ends before it is
         ready; the others may be running then."""
         missing = [role for role in self.roles if self._code(role.name) is not None]
-        if len(missing) == len(self.roles):
-            await self._void_leases()
         for role in missing:
             environment = {**self.environment, **role.environment}
             environment["COUNTERFOIL_FAILPOINTS"] = failpoints
@@ -207,17 +203,6 @@ class System:
     def pid(self, name: str) -> int:
         """Process id of a running role."""
         return self._processes[name].pid
-
-    async def _void_leases(self) -> None:
-        """What an embedded system does that keeps its own database: nobody else can be alive. With
-        the test's database it must not assume so, but the test knows."""
-        dsn = self.environment.get("COUNTERFOIL_LEDGER_DATABASE_URL")
-        if dsn is not None and self.mode == "embedded":
-            connection = await asyncpg.connect(dsn)
-            try:
-                await connection.execute(_VOID_LEASES)
-            finally:
-                await connection.close()
 
     def _code(self, name: str) -> int | None:
         process = self._processes.get(name)
