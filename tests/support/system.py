@@ -251,7 +251,7 @@ async def _system(
 ) -> AsyncGenerator[System]:
     await model.reset()
     data = folder / "data"
-    ports = _free_ports(len(SERVICES) + 2)
+    ports = free_ports(len(SERVICES) + 2)
     rest = ports.pop()
     environment = {
         "PATH": os.defpath,
@@ -306,7 +306,8 @@ def _keys(data: Path) -> dict[str, str]:
         }
 
 
-def _free_ports(number: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
+    """Ports that nobody listens on now, below those of outgoing connections."""
     found: list[int] = []
     while len(found) < number:
         port = random.choice(_PORTS)
