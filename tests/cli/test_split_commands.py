@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import anthropic
 import grpc
@@ -63,7 +64,7 @@ def settings(folder: Path, dsn: str, model_url: str, ports: dict[str, int]) -> d
 async def test_the_commands_make_a_working_deployment(
     postgres: SessionPostgres, tmp_path: Path
 ) -> None:
-    names = (*SERVICES, "gateway")
+    names: list[str] = [*SERVICES, "gateway"]
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     async with postgres.database() as dsn:
         with running_model() as model, ExitStack() as stack:
@@ -94,11 +95,13 @@ async def finished(environment: dict[str, str], *words: str) -> str:
 async def check_health_and_reflection(address: str) -> None:
     """Both need no credential."""
     async with grpc.aio.insecure_channel(address) as channel:
-        health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        checker: Any = health_pb2_grpc.HealthStub(channel)
+        health = await checker.Check(health_pb2.HealthCheckRequest())
         assert health.status == health_pb2.HealthCheckResponse.SERVING
         request = reflection_pb2.ServerReflectionRequest(list_services="")
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        async for answer in stub.ServerReflectionInfo(iter([request])):
+        # Their types know synchronous channels only.
+        reflector: Any = reflection_pb2_grpc.ServerReflectionStub(cast(Any, channel))
+        async for answer in reflector.ServerReflectionInfo(iter([request])):
             listed = [service.name for service in answer.list_services_response.service]
             assert any(name.startswith("counterfoil.") for name in listed)
 
