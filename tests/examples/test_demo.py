@@ -1,4 +1,4 @@
-"""`counterfoil demo` shows what it says, within half a minute, and leaves nothing behind."""
+"""`counterfoil demo` shows what it says, and leaves nothing behind."""
 
 import asyncio
 import os
@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from asyncio.subprocess import PIPE, STDOUT, Process
 
 import pytest
@@ -16,8 +15,12 @@ from foundation.settings import DEVELOPMENT_KEY
 from tests.examples.stage import SECONDS_MAX, Stage
 from tests.support.processes import python_environment
 
-SECONDS_ALLOWED = 30
 COMMAND = "import typer; from cli.demo import demo; typer.run(demo)"
+
+
+def _hear_ctrl_c() -> None:
+    """A suite that runs in the background of a shell inherits that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def _start(**environment: str) -> Process:
@@ -29,6 +32,7 @@ async def _start(**environment: str) -> Process:
         stdout=PIPE,
         stderr=STDOUT,
         start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
     )
 
 
@@ -50,13 +54,11 @@ def _rest_port(text: str) -> int:
 
 
 async def test_the_demo_survives_its_own_kill() -> None:
-    began = time.monotonic()
     process = await _start()
     text = await _text(process)
     assert process.returncode == 0, text
     for said in ("kill -9", "1 end of the turn", "Everything holds.", "Done."):
         assert said in text
-    assert time.monotonic() - began < SECONDS_ALLOWED
     assert _is_free(_rest_port(text))
 
 
