@@ -6,6 +6,7 @@ says that it never started; answers that clients gave before are kept.
 
 from collections.abc import Sequence
 
+import structlog
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import events_pb2, turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
@@ -17,6 +18,8 @@ from services.runner.execution import Executor
 from services.runner.history import Writer
 from services.runner.publisher import NO_COMMIT, Publisher
 from services.runner.turn import RESULTS, WITHHELD, Turn
+
+_log = structlog.get_logger("counterfoil.runner")
 
 
 class Closer:
@@ -70,6 +73,7 @@ class Closer:
 
     async def fail(self, error: events_pb2.Event) -> None:
         """Ends the turn with an error; the session stays usable and queued input stays."""
+        _log.warning("a turn ends with an error", error_type=error.session_error.error.type)
         answer = await self._commit(turn_pb2.COMMIT_KIND_DONE, error)
         if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
             await self.interrupt()

@@ -119,6 +119,7 @@ async def test_a_failing_provider_ends_the_turn_and_leaves_the_session_usable(
     assert last_stop(events) == "retries_exhausted"
     spans = [event for event in events if event["type"] == "span.model_request_end"]
     assert [span["is_error"] for span in spans] == [True]
+    assert "a turn ends with an error" in running_system.diagnosis()  # operators see it, too
     assert last_stop(await say(chat, "fine")) == "end_turn"
 
 
