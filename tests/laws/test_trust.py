@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from foundation.errors import Failure, name_of
 from foundation.rpc.admission import is_public
+from foundation.rpc.status import TRANSPORT
 from foundation.settings import DEVELOPMENT_KEY
 from foundation.storage import Database, SealRing
 from gateway.app import CONTRACTS
@@ -47,7 +48,9 @@ def methods() -> Iterator[tuple[str, MethodDescriptor]]:
                     yield owner, method
 
 
-async def reason_of(channel: Any, method: MethodDescriptor, request: Message) -> str:
+async def reason_of(
+    channel: Any, method: MethodDescriptor, request: Message, repeats: int = 3
+) -> str:
     """How a call fails; "OK" when it does not."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     answer = GetMessageClass(method.output_type)
@@ -66,6 +69,10 @@ async def reason_of(channel: Any, method: MethodDescriptor, request: Message) ->
         made = call(given)
         await (anext(aiter(made)) if method.server_streaming else made)
     except Failure as failure:
+        if TRANSPORT in failure.metadata and repeats:
+            # gRPC may reset a stream that is refused while its request is still on its way: then
+            # nobody said anything about credentials.
+            return await reason_of(channel, method, request, repeats - 1)
         return name_of(failure.reason)
     return "OK"
 
