@@ -22,7 +22,6 @@ def new_agent(request: pb.CreateAgentRequest, agent_id: str) -> pb.Agent:
 
     Times are left to the store. Raises INVALID_FIELD with the JSON path.
     """
-    _check_model(request.model)
     _check_servers(request.mcp_servers)
     _check_tools(request.tools, [server.name for server in request.mcp_servers])
     agent = pb.Agent(
@@ -42,12 +41,6 @@ def new_agent(request: pb.CreateAgentRequest, agent_id: str) -> pb.Agent:
     if request.system:
         agent.system = request.system
     return agent
-
-
-def _check_model(model: pb.ModelConfig) -> None:
-    for name in ("effort", "inference_geo", "speed"):
-        if model.HasField(name):
-            raise invalid(f"model.{name}", "is not supported yet; leave it out")
 
 
 def _check_servers(servers: Iterable[pb.McpServer]) -> None:

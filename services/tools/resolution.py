@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from counterfoil.registry.v1 import agent_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
-from counterfoil.types.v1 import runtime_pb2
+from counterfoil.types.v1 import model_pb2, runtime_pb2
 from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 
 from foundation.errors import Failure
@@ -47,7 +47,15 @@ def resolve(
         system=agent.system,
         tools=bindings.values(),
         profile=profile,
+        model_options=_model_options(agent.model),
     )
+
+
+def _model_options(model: agent_pb2.ModelConfig) -> model_pb2.ModelOptions | None:
+    options = model_pb2.ModelOptions(
+        effort=model.effort.type, speed=model.speed, inference_geo=model.inference_geo
+    )
+    return options if options.ByteSize() else None
 
 
 def _bindings(

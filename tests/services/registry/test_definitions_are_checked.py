@@ -95,13 +95,22 @@ def test_contradictions_are_refused_with_their_path(body: dict[str, Any], path: 
     assert failure.value.path == path
 
 
-@pytest.mark.parametrize("name", ["effort", "inference_geo", "speed"])
-def test_model_settings_that_do_nothing_yet_are_refused_by_name(name: str) -> None:
-    request = agent_pb2.CreateAgentRequest(name="a", model=agent_pb2.ModelConfig(id="m"))
-    setattr(request.model, name, "high")
-    with pytest.raises(Failure) as failure:
-        new_agent(request, "agent_1")
-    assert failure.value.path == f"model.{name}"
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("m", {"id": "m", "effort": None, "inference_geo": None, "speed": None}),
+        (
+            {"id": "m", "effort": "xhigh", "speed": "fast", "inference_geo": "us"},
+            {"id": "m", "effort": {"type": "xhigh"}, "inference_geo": "us", "speed": "fast"},
+        ),
+        (
+            {"id": "m", "effort": {"type": "low"}, "speed": None, "inference_geo": None},
+            {"id": "m", "effort": {"type": "low"}, "inference_geo": None, "speed": None},
+        ),
+    ],
+)
+def test_a_model_is_shown_with_its_options_in_full(model: Any, shown: Any) -> None:
+    assert decoded(agent_of(model=model).model) == shown
 
 
 def test_toolsets_come_back_complete() -> None:

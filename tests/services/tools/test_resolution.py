@@ -6,6 +6,7 @@ import pytest
 from counterfoil.journal.v1.journal_pb2 import Outcome
 from counterfoil.registry.v1 import agent_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
+from counterfoil.types.v1 import model_pb2
 from counterfoil.types.v1 import runtime_pb2 as rt
 
 from foundation.errors import Failure
@@ -169,3 +170,18 @@ def test_platform_tools_come_from_a_module() -> None:
 def test_a_module_without_register_stops_the_process(name: str) -> None:
     with pytest.raises(ConfigurationError, match="COUNTERFOIL_TOOLS_MODULE"):
         load_module(PlatformTools(), name)
+
+
+def test_a_session_pins_how_its_model_is_asked() -> None:
+    model = pb.ModelConfig(
+        id="m",
+        effort=pb.Effort(type=model_pb2.MODEL_EFFORT_MAX),
+        speed=model_pb2.MODEL_SPEED_FAST,
+        inference_geo="us",
+    )
+    options = resolve(pb.Agent(name="a", model=model), (), OFFLINE).model_options
+    assert options == model_pb2.ModelOptions(
+        effort=model_pb2.MODEL_EFFORT_MAX, speed=model_pb2.MODEL_SPEED_FAST, inference_geo="us"
+    )
+    plain = pb.Agent(name="a", model=pb.ModelConfig(id="m"))
+    assert not resolve(plain, (), OFFLINE).HasField("model_options")

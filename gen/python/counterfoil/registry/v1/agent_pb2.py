@@ -24,11 +24,12 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from counterfoil.types.v1 import annotations_pb2 as counterfoil_dot_types_dot_v1_dot_annotations__pb2
+from counterfoil.types.v1 import model_pb2 as counterfoil_dot_types_dot_v1_dot_model__pb2
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#counterfoil/registry/v1/agent.proto\x12\x17\x63ounterfoil.registry.v1\x1a\x1b\x62uf/validate/validate.proto\x1a&counterfoil/types/v1/annotations.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x01\n\x0bModelConfig\x12\x16\n\x02id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02\x12\x1d\n\x06\x65\x66\x66ort\x18\x02 \x01(\tB\x08\x98\xf7\x1b\x01\xc0\xf7\x1b\x01H\x00\x88\x01\x01\x12$\n\rinference_geo\x18\x03 \x01(\tB\x08\x98\xf7\x1b\x01\xc0\xf7\x1b\x01H\x01\x88\x01\x01\x12\x1c\n\x05speed\x18\x04 \x01(\tB\x08\x98\xf7\x1b\x01\xc0\xf7\x1b\x01H\x02\x88\x01\x01:\x06\xf2\xf0\x1b\x02idB\t\n\x07_effortB\x10\n\x0e_inference_geoB\x08\n\x06_speed\"[\n\x10PermissionPolicy\x12G\n\x04type\x18\x01 \x01(\x0e\x32-.counterfoil.registry.v1.PermissionPolicyTypeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\"\x87\x02\n\x04Tool\x12Z\n\ragent_toolset\x18\x01 \x01(\x0b\x32%.counterfoil.registry.v1.AgentToolsetB\x1a\x8a\xf7\x1b\x16\x61gent_toolset_20260401H\x00\x12K\n\x0bmcp_toolset\x18\x02 \x01(\x0b\x32#.counterfoil.registry.v1.McpToolsetB\x0f\x8a\xf7\x1b\x0bmcp_toolsetH\x00\x12\x41\n\x06\x63ustom\x18\x03 \x01(\x0b\x32#.counterfoil.registry.v1.CustomToolB\n\x8a\xf7\x1b\x06\x63ustomH\x00:\x04\xe8\xf0\x1b\x01\x42\r\n\x04tool\x12\x05\xbaH\x02\x08\x01\"y\n\x0fToolsetDefaults\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x44\n\x11permission_policy\x18\x02 \x01(\x0b\x32).counterfoil.registry.v1.PermissionPolicyB\n\n\x08_enabled\"\xb4\x01\n\nToolConfig\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x14\n\x07\x65nabled\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x44\n\x11permission_policy\x18\x03 \x01(\x0b\x32).counterfoil.registry.v1.PermissionPolicy\x12\x1b\n\x04type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01H\x01\x88\x01\x01\x42\n\n\x08_enabledB\x07\n\x05_type\"\x90\x01\n\x0c\x41gentToolset\x12>\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32#.counterfoil.registry.v1.ToolConfigB\x08\xbaH\x05\x92\x01\x02\x10@\x12@\n\x0e\x64\x65\x66\x61ult_config\x18\x02 \x01(\x0b\x32(.counterfoil.registry.v1.ToolsetDefaults\"\xb4\x01\n\nMcpToolset\x12#\n\x0fmcp_server_name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12?\n\x07\x63onfigs\x18\x02 \x03(\x0b\x32#.counterfoil.registry.v1.ToolConfigB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12@\n\x0e\x64\x65\x66\x61ult_config\x18\x03 \x01(\x0b\x32(.counterfoil.registry.v1.ToolsetDefaults\"\x80\x01\n\nCustomTool\x12*\n\x04name\x18\x01 \x01(\tB\x1c\xbaH\x19r\x17\x10\x01\x18\x80\x01\x32\x10^[A-Za-z0-9_-]+$\x12\x1f\n\x0b\x64\x65scription\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80 \x12%\n\x0cinput_schema\x18\x03 \x01(\x0c\x42\x0f\xbaH\x08z\x06\x10\x02\x18\x80\x80\x10\x90\xf7\x1b\x01\"O\n\tMcpServer\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x17\n\x03url\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x10:\x0f\xfa\xf0\x1b\x0b\n\x04type\x12\x03url\"y\n\x05Skill\x12&\n\x04type\x18\x01 \x01(\tB\x18\xbaH\x15r\x13R\tanthropicR\x06\x63ustom\x12\x1c\n\x08skill_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1e\n\x07version\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01H\x00\x88\x01\x01\x42\n\n\x08_version\"0\n\x11\x45xecutionIdentity:\x1b\xfa\xf0\x1b\x17\n\x04type\x12\x0fservice_account\"\xe5\x05\n\x05\x41gent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x35\n\x0b\x61rchived_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\x98\xf7\x1b\x01\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x0b\x64\x65scription\x18\x04 \x01(\tB\x04\x98\xf7\x1b\x01H\x00\x88\x01\x01\x12\x46\n\x12\x65xecution_identity\x18\x05 \x01(\x0b\x32*.counterfoil.registry.v1.ExecutionIdentity\x12\x37\n\x0bmcp_servers\x18\x06 \x03(\x0b\x32\".counterfoil.registry.v1.McpServer\x12>\n\x08metadata\x18\x07 \x03(\x0b\x32,.counterfoil.registry.v1.Agent.MetadataEntry\x12\x33\n\x05model\x18\x08 \x01(\x0b\x32$.counterfoil.registry.v1.ModelConfig\x12\x1d\n\nmultiagent\x18\t \x01(\tB\x04\x98\xf7\x1b\x01H\x01\x88\x01\x01\x12\x0c\n\x04name\x18\n \x01(\t\x12.\n\x06skills\x18\x0b \x03(\x0b\x32\x1e.counterfoil.registry.v1.Skill\x12\x19\n\x06system\x18\x0c \x01(\tB\x04\x98\xf7\x1b\x01H\x02\x88\x01\x01\x12,\n\x05tools\x18\r \x03(\x0b\x32\x1d.counterfoil.registry.v1.Tool\x12.\n\nupdated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0f \x01(\x03\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01:\x11\xfa\xf0\x1b\r\n\x04type\x12\x05\x61gentB\x0e\n\x0c_descriptionB\r\n\x0b_multiagentB\t\n\x07_system\"\xe4\x03\n\x0cSessionAgent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1e\n\x0b\x64\x65scription\x18\x02 \x01(\tB\x04\x98\xf7\x1b\x01H\x00\x88\x01\x01\x12\x46\n\x12\x65xecution_identity\x18\x03 \x01(\x0b\x32*.counterfoil.registry.v1.ExecutionIdentity\x12\x37\n\x0bmcp_servers\x18\x04 \x03(\x0b\x32\".counterfoil.registry.v1.McpServer\x12\x33\n\x05model\x18\x05 \x01(\x0b\x32$.counterfoil.registry.v1.ModelConfig\x12\x1d\n\nmultiagent\x18\x06 \x01(\tB\x04\x98\xf7\x1b\x01H\x01\x88\x01\x01\x12\x0c\n\x04name\x18\x07 \x01(\t\x12.\n\x06skills\x18\x08 \x03(\x0b\x32\x1e.counterfoil.registry.v1.Skill\x12\x19\n\x06system\x18\t \x01(\tB\x04\x98\xf7\x1b\x01H\x02\x88\x01\x01\x12,\n\x05tools\x18\n \x03(\x0b\x32\x1d.counterfoil.registry.v1.Tool\x12\x0f\n\x07version\x18\x0b \x01(\x03:\x11\xfa\xf0\x1b\r\n\x04type\x12\x05\x61gentB\x0e\n\x0c_descriptionB\r\n\x0b_multiagentB\t\n\x07_system\"\xfa\x04\n\x12\x43reateAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02\x12;\n\x05model\x18\x02 \x01(\x0b\x32$.counterfoil.registry.v1.ModelConfigB\x06\xbaH\x03\xc8\x01\x01\x12&\n\x0b\x64\x65scription\x18\x03 \x01(\tB\x0c\xbaH\x05r\x03\x18\x80\x10\x98\xf7\x1b\x01H\x00\x88\x01\x01\x12\"\n\x06system\x18\x04 \x01(\tB\r\xbaH\x06r\x04\x18\xa0\x8d\x06\x98\xf7\x1b\x01H\x01\x88\x01\x01\x12;\n\x05tools\x18\x05 \x03(\x0b\x32\x1d.counterfoil.registry.v1.ToolB\r\xbaH\x06\x92\x01\x03\x10\x80\x02\x98\xf7\x1b\x01\x12\x45\n\x0bmcp_servers\x18\x06 \x03(\x0b\x32\".counterfoil.registry.v1.McpServerB\x0c\xbaH\x05\x92\x01\x02\x10\x14\x98\xf7\x1b\x01\x12=\n\x06skills\x18\x07 \x03(\x0b\x32\x1e.counterfoil.registry.v1.SkillB\r\xbaH\x06\x92\x01\x03\x10\xf4\x03\x98\xf7\x1b\x01\x12\x64\n\x08metadata\x18\x08 \x03(\x0b\x32\x39.counterfoil.registry.v1.CreateAgentRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10\x10\"\x06r\x04\x10\x01\x18@*\x05r\x03\x18\x80\x04\x12L\n\x12\x65xecution_identity\x18\t \x01(\x0b\x32*.counterfoil.registry.v1.ExecutionIdentityB\x04\x98\xf7\x1b\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_descriptionB\t\n\x07_system\"D\n\x13\x43reateAgentResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent\"3\n\x0fGetAgentRequest\x12 \n\x08\x61gent_id\x18\x01 \x01(\tB\x0e\xbaH\x07r\x05\x10\x01\x18\x80\x01\xc8\xf7\x1b\x01\"A\n\x10GetAgentResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent\"7\n\x13\x41rchiveAgentRequest\x12 \n\x08\x61gent_id\x18\x01 \x01(\tB\x0e\xbaH\x07r\x05\x10\x01\x18\x80\x01\xc8\xf7\x1b\x01\"E\n\x14\x41rchiveAgentResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent*\xaf\x01\n\x14PermissionPolicyType\x12&\n\"PERMISSION_POLICY_TYPE_UNSPECIFIED\x10\x00\x12\'\n#PERMISSION_POLICY_TYPE_ALWAYS_ALLOW\x10\x01\x12%\n!PERMISSION_POLICY_TYPE_ALWAYS_ASK\x10\x02\x12\x1f\n\x1bPERMISSION_POLICY_TYPE_AUTO\x10\x03\x32\xbb\x03\n\x0c\x41gentService\x12\x86\x01\n\x0b\x43reateAgent\x12+.counterfoil.registry.v1.CreateAgentRequest\x1a,.counterfoil.registry.v1.CreateAgentResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\n/v1/agents:\x01*b\x05\x61gent\x12\x85\x01\n\x08GetAgent\x12(.counterfoil.registry.v1.GetAgentRequest\x1a).counterfoil.registry.v1.GetAgentResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x15/v1/agents/{agent_id}b\x05\x61gent\x12\x99\x01\n\x0c\x41rchiveAgent\x12,.counterfoil.registry.v1.ArchiveAgentRequest\x1a-.counterfoil.registry.v1.ArchiveAgentResponse\",\x82\xd3\xe4\x93\x02&\"\x1d/v1/agents/{agent_id}/archiveb\x05\x61gentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#counterfoil/registry/v1/agent.proto\x12\x17\x63ounterfoil.registry.v1\x1a\x1b\x62uf/validate/validate.proto\x1a&counterfoil/types/v1/annotations.proto\x1a counterfoil/types/v1/model.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe0\x01\n\x0bModelConfig\x12\x16\n\x02id\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02\x12\x35\n\x06\x65\x66\x66ort\x18\x02 \x01(\x0b\x32\x1f.counterfoil.registry.v1.EffortB\x04\x98\xf7\x1b\x01\x12)\n\rinference_geo\x18\x03 \x01(\tB\r\xbaH\x06r\x04\x10\x01\x18@\x98\xf7\x1b\x01H\x00\x88\x01\x01\x12=\n\x05speed\x18\x04 \x01(\x0e\x32 .counterfoil.types.v1.ModelSpeedB\x0c\xbaH\x05\x82\x01\x02\x10\x01\x98\xf7\x1b\x01:\x06\xf2\xf0\x1b\x02idB\x10\n\x0e_inference_geo\"O\n\x06\x45\x66\x66ort\x12;\n\x04type\x18\x01 \x01(\x0e\x32!.counterfoil.types.v1.ModelEffortB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00:\x08\xf2\xf0\x1b\x04type\"[\n\x10PermissionPolicy\x12G\n\x04type\x18\x01 \x01(\x0e\x32-.counterfoil.registry.v1.PermissionPolicyTypeB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\"\x87\x02\n\x04Tool\x12Z\n\ragent_toolset\x18\x01 \x01(\x0b\x32%.counterfoil.registry.v1.AgentToolsetB\x1a\x8a\xf7\x1b\x16\x61gent_toolset_20260401H\x00\x12K\n\x0bmcp_toolset\x18\x02 \x01(\x0b\x32#.counterfoil.registry.v1.McpToolsetB\x0f\x8a\xf7\x1b\x0bmcp_toolsetH\x00\x12\x41\n\x06\x63ustom\x18\x03 \x01(\x0b\x32#.counterfoil.registry.v1.CustomToolB\n\x8a\xf7\x1b\x06\x63ustomH\x00:\x04\xe8\xf0\x1b\x01\x42\r\n\x04tool\x12\x05\xbaH\x02\x08\x01\"y\n\x0fToolsetDefaults\x12\x14\n\x07\x65nabled\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x44\n\x11permission_policy\x18\x02 \x01(\x0b\x32).counterfoil.registry.v1.PermissionPolicyB\n\n\x08_enabled\"\xb4\x01\n\nToolConfig\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x14\n\x07\x65nabled\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x44\n\x11permission_policy\x18\x03 \x01(\x0b\x32).counterfoil.registry.v1.PermissionPolicy\x12\x1b\n\x04type\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01H\x01\x88\x01\x01\x42\n\n\x08_enabledB\x07\n\x05_type\"\x90\x01\n\x0c\x41gentToolset\x12>\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32#.counterfoil.registry.v1.ToolConfigB\x08\xbaH\x05\x92\x01\x02\x10@\x12@\n\x0e\x64\x65\x66\x61ult_config\x18\x02 \x01(\x0b\x32(.counterfoil.registry.v1.ToolsetDefaults\"\xb4\x01\n\nMcpToolset\x12#\n\x0fmcp_server_name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12?\n\x07\x63onfigs\x18\x02 \x03(\x0b\x32#.counterfoil.registry.v1.ToolConfigB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12@\n\x0e\x64\x65\x66\x61ult_config\x18\x03 \x01(\x0b\x32(.counterfoil.registry.v1.ToolsetDefaults\"\x80\x01\n\nCustomTool\x12*\n\x04name\x18\x01 \x01(\tB\x1c\xbaH\x19r\x17\x10\x01\x18\x80\x01\x32\x10^[A-Za-z0-9_-]+$\x12\x1f\n\x0b\x64\x65scription\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80 \x12%\n\x0cinput_schema\x18\x03 \x01(\x0c\x42\x0f\xbaH\x08z\x06\x10\x02\x18\x80\x80\x10\x90\xf7\x1b\x01\"O\n\tMcpServer\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xff\x01\x12\x17\n\x03url\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x10:\x0f\xfa\xf0\x1b\x0b\n\x04type\x12\x03url\"y\n\x05Skill\x12&\n\x04type\x18\x01 \x01(\tB\x18\xbaH\x15r\x13R\tanthropicR\x06\x63ustom\x12\x1c\n\x08skill_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1e\n\x07version\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01H\x00\x88\x01\x01\x42\n\n\x08_version\"0\n\x11\x45xecutionIdentity:\x1b\xfa\xf0\x1b\x17\n\x04type\x12\x0fservice_account\"\xe5\x05\n\x05\x41gent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x35\n\x0b\x61rchived_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\x98\xf7\x1b\x01\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x0b\x64\x65scription\x18\x04 \x01(\tB\x04\x98\xf7\x1b\x01H\x00\x88\x01\x01\x12\x46\n\x12\x65xecution_identity\x18\x05 \x01(\x0b\x32*.counterfoil.registry.v1.ExecutionIdentity\x12\x37\n\x0bmcp_servers\x18\x06 \x03(\x0b\x32\".counterfoil.registry.v1.McpServer\x12>\n\x08metadata\x18\x07 \x03(\x0b\x32,.counterfoil.registry.v1.Agent.MetadataEntry\x12\x33\n\x05model\x18\x08 \x01(\x0b\x32$.counterfoil.registry.v1.ModelConfig\x12\x1d\n\nmultiagent\x18\t \x01(\tB\x04\x98\xf7\x1b\x01H\x01\x88\x01\x01\x12\x0c\n\x04name\x18\n \x01(\t\x12.\n\x06skills\x18\x0b \x03(\x0b\x32\x1e.counterfoil.registry.v1.Skill\x12\x19\n\x06system\x18\x0c \x01(\tB\x04\x98\xf7\x1b\x01H\x02\x88\x01\x01\x12,\n\x05tools\x18\r \x03(\x0b\x32\x1d.counterfoil.registry.v1.Tool\x12.\n\nupdated_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\x0f \x01(\x03\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01:\x11\xfa\xf0\x1b\r\n\x04type\x12\x05\x61gentB\x0e\n\x0c_descriptionB\r\n\x0b_multiagentB\t\n\x07_system\"\xe4\x03\n\x0cSessionAgent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1e\n\x0b\x64\x65scription\x18\x02 \x01(\tB\x04\x98\xf7\x1b\x01H\x00\x88\x01\x01\x12\x46\n\x12\x65xecution_identity\x18\x03 \x01(\x0b\x32*.counterfoil.registry.v1.ExecutionIdentity\x12\x37\n\x0bmcp_servers\x18\x04 \x03(\x0b\x32\".counterfoil.registry.v1.McpServer\x12\x33\n\x05model\x18\x05 \x01(\x0b\x32$.counterfoil.registry.v1.ModelConfig\x12\x1d\n\nmultiagent\x18\x06 \x01(\tB\x04\x98\xf7\x1b\x01H\x01\x88\x01\x01\x12\x0c\n\x04name\x18\x07 \x01(\t\x12.\n\x06skills\x18\x08 \x03(\x0b\x32\x1e.counterfoil.registry.v1.Skill\x12\x19\n\x06system\x18\t \x01(\tB\x04\x98\xf7\x1b\x01H\x02\x88\x01\x01\x12,\n\x05tools\x18\n \x03(\x0b\x32\x1d.counterfoil.registry.v1.Tool\x12\x0f\n\x07version\x18\x0b \x01(\x03:\x11\xfa\xf0\x1b\r\n\x04type\x12\x05\x61gentB\x0e\n\x0c_descriptionB\r\n\x0b_multiagentB\t\n\x07_system\"\xfa\x04\n\x12\x43reateAgentRequest\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02\x12;\n\x05model\x18\x02 \x01(\x0b\x32$.counterfoil.registry.v1.ModelConfigB\x06\xbaH\x03\xc8\x01\x01\x12&\n\x0b\x64\x65scription\x18\x03 \x01(\tB\x0c\xbaH\x05r\x03\x18\x80\x10\x98\xf7\x1b\x01H\x00\x88\x01\x01\x12\"\n\x06system\x18\x04 \x01(\tB\r\xbaH\x06r\x04\x18\xa0\x8d\x06\x98\xf7\x1b\x01H\x01\x88\x01\x01\x12;\n\x05tools\x18\x05 \x03(\x0b\x32\x1d.counterfoil.registry.v1.ToolB\r\xbaH\x06\x92\x01\x03\x10\x80\x02\x98\xf7\x1b\x01\x12\x45\n\x0bmcp_servers\x18\x06 \x03(\x0b\x32\".counterfoil.registry.v1.McpServerB\x0c\xbaH\x05\x92\x01\x02\x10\x14\x98\xf7\x1b\x01\x12=\n\x06skills\x18\x07 \x03(\x0b\x32\x1e.counterfoil.registry.v1.SkillB\r\xbaH\x06\x92\x01\x03\x10\xf4\x03\x98\xf7\x1b\x01\x12\x64\n\x08metadata\x18\x08 \x03(\x0b\x32\x39.counterfoil.registry.v1.CreateAgentRequest.MetadataEntryB\x17\xbaH\x14\x9a\x01\x11\x10\x10\"\x06r\x04\x10\x01\x18@*\x05r\x03\x18\x80\x04\x12L\n\x12\x65xecution_identity\x18\t \x01(\x0b\x32*.counterfoil.registry.v1.ExecutionIdentityB\x04\x98\xf7\x1b\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_descriptionB\t\n\x07_system\"D\n\x13\x43reateAgentResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent\"3\n\x0fGetAgentRequest\x12 \n\x08\x61gent_id\x18\x01 \x01(\tB\x0e\xbaH\x07r\x05\x10\x01\x18\x80\x01\xc8\xf7\x1b\x01\"A\n\x10GetAgentResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent\"7\n\x13\x41rchiveAgentRequest\x12 \n\x08\x61gent_id\x18\x01 \x01(\tB\x0e\xbaH\x07r\x05\x10\x01\x18\x80\x01\xc8\xf7\x1b\x01\"E\n\x14\x41rchiveAgentResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent*\xaf\x01\n\x14PermissionPolicyType\x12&\n\"PERMISSION_POLICY_TYPE_UNSPECIFIED\x10\x00\x12\'\n#PERMISSION_POLICY_TYPE_ALWAYS_ALLOW\x10\x01\x12%\n!PERMISSION_POLICY_TYPE_ALWAYS_ASK\x10\x02\x12\x1f\n\x1bPERMISSION_POLICY_TYPE_AUTO\x10\x03\x32\xbb\x03\n\x0c\x41gentService\x12\x86\x01\n\x0b\x43reateAgent\x12+.counterfoil.registry.v1.CreateAgentRequest\x1a,.counterfoil.registry.v1.CreateAgentResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\"\n/v1/agents:\x01*b\x05\x61gent\x12\x85\x01\n\x08GetAgent\x12(.counterfoil.registry.v1.GetAgentRequest\x1a).counterfoil.registry.v1.GetAgentResponse\"$\x82\xd3\xe4\x93\x02\x1e\x12\x15/v1/agents/{agent_id}b\x05\x61gent\x12\x99\x01\n\x0c\x41rchiveAgent\x12,.counterfoil.registry.v1.ArchiveAgentRequest\x1a-.counterfoil.registry.v1.ArchiveAgentResponse\",\x82\xd3\xe4\x93\x02&\"\x1d/v1/agents/{agent_id}/archiveb\x05\x61gentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,13 +39,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELCONFIG'].fields_by_name['id']._loaded_options = None
   _globals['_MODELCONFIG'].fields_by_name['id']._serialized_options = b'\272H\007r\005\020\001\030\200\002'
   _globals['_MODELCONFIG'].fields_by_name['effort']._loaded_options = None
-  _globals['_MODELCONFIG'].fields_by_name['effort']._serialized_options = b'\230\367\033\001\300\367\033\001'
+  _globals['_MODELCONFIG'].fields_by_name['effort']._serialized_options = b'\230\367\033\001'
   _globals['_MODELCONFIG'].fields_by_name['inference_geo']._loaded_options = None
-  _globals['_MODELCONFIG'].fields_by_name['inference_geo']._serialized_options = b'\230\367\033\001\300\367\033\001'
+  _globals['_MODELCONFIG'].fields_by_name['inference_geo']._serialized_options = b'\272H\006r\004\020\001\030@\230\367\033\001'
   _globals['_MODELCONFIG'].fields_by_name['speed']._loaded_options = None
-  _globals['_MODELCONFIG'].fields_by_name['speed']._serialized_options = b'\230\367\033\001\300\367\033\001'
+  _globals['_MODELCONFIG'].fields_by_name['speed']._serialized_options = b'\272H\005\202\001\002\020\001\230\367\033\001'
   _globals['_MODELCONFIG']._loaded_options = None
   _globals['_MODELCONFIG']._serialized_options = b'\362\360\033\002id'
+  _globals['_EFFORT'].fields_by_name['type']._loaded_options = None
+  _globals['_EFFORT'].fields_by_name['type']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
+  _globals['_EFFORT']._loaded_options = None
+  _globals['_EFFORT']._serialized_options = b'\362\360\033\004type'
   _globals['_PERMISSIONPOLICY'].fields_by_name['type']._loaded_options = None
   _globals['_PERMISSIONPOLICY'].fields_by_name['type']._serialized_options = b'\272H\007\202\001\004\020\001 \000'
   _globals['_TOOL'].oneofs_by_name['tool']._loaded_options = None
@@ -137,50 +142,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENTSERVICE'].methods_by_name['GetAgent']._serialized_options = b'\202\323\344\223\002\036\022\025/v1/agents/{agent_id}b\005agent'
   _globals['_AGENTSERVICE'].methods_by_name['ArchiveAgent']._loaded_options = None
   _globals['_AGENTSERVICE'].methods_by_name['ArchiveAgent']._serialized_options = b'\202\323\344\223\002&\"\035/v1/agents/{agent_id}/archiveb\005agent'
-  _globals['_PERMISSIONPOLICYTYPE']._serialized_start=3949
-  _globals['_PERMISSIONPOLICYTYPE']._serialized_end=4124
-  _globals['_MODELCONFIG']._serialized_start=197
-  _globals['_MODELCONFIG']._serialized_end=380
-  _globals['_PERMISSIONPOLICY']._serialized_start=382
-  _globals['_PERMISSIONPOLICY']._serialized_end=473
-  _globals['_TOOL']._serialized_start=476
-  _globals['_TOOL']._serialized_end=739
-  _globals['_TOOLSETDEFAULTS']._serialized_start=741
-  _globals['_TOOLSETDEFAULTS']._serialized_end=862
-  _globals['_TOOLCONFIG']._serialized_start=865
-  _globals['_TOOLCONFIG']._serialized_end=1045
-  _globals['_AGENTTOOLSET']._serialized_start=1048
-  _globals['_AGENTTOOLSET']._serialized_end=1192
-  _globals['_MCPTOOLSET']._serialized_start=1195
-  _globals['_MCPTOOLSET']._serialized_end=1375
-  _globals['_CUSTOMTOOL']._serialized_start=1378
-  _globals['_CUSTOMTOOL']._serialized_end=1506
-  _globals['_MCPSERVER']._serialized_start=1508
-  _globals['_MCPSERVER']._serialized_end=1587
-  _globals['_SKILL']._serialized_start=1589
-  _globals['_SKILL']._serialized_end=1710
-  _globals['_EXECUTIONIDENTITY']._serialized_start=1712
-  _globals['_EXECUTIONIDENTITY']._serialized_end=1760
-  _globals['_AGENT']._serialized_start=1763
-  _globals['_AGENT']._serialized_end=2504
-  _globals['_AGENT_METADATAENTRY']._serialized_start=2396
-  _globals['_AGENT_METADATAENTRY']._serialized_end=2443
-  _globals['_SESSIONAGENT']._serialized_start=2507
-  _globals['_SESSIONAGENT']._serialized_end=2991
-  _globals['_CREATEAGENTREQUEST']._serialized_start=2994
-  _globals['_CREATEAGENTREQUEST']._serialized_end=3628
-  _globals['_CREATEAGENTREQUEST_METADATAENTRY']._serialized_start=2396
-  _globals['_CREATEAGENTREQUEST_METADATAENTRY']._serialized_end=2443
-  _globals['_CREATEAGENTRESPONSE']._serialized_start=3630
-  _globals['_CREATEAGENTRESPONSE']._serialized_end=3698
-  _globals['_GETAGENTREQUEST']._serialized_start=3700
-  _globals['_GETAGENTREQUEST']._serialized_end=3751
-  _globals['_GETAGENTRESPONSE']._serialized_start=3753
-  _globals['_GETAGENTRESPONSE']._serialized_end=3818
-  _globals['_ARCHIVEAGENTREQUEST']._serialized_start=3820
-  _globals['_ARCHIVEAGENTREQUEST']._serialized_end=3875
-  _globals['_ARCHIVEAGENTRESPONSE']._serialized_start=3877
-  _globals['_ARCHIVEAGENTRESPONSE']._serialized_end=3946
-  _globals['_AGENTSERVICE']._serialized_start=4127
-  _globals['_AGENTSERVICE']._serialized_end=4570
+  _globals['_PERMISSIONPOLICYTYPE']._serialized_start=4105
+  _globals['_PERMISSIONPOLICYTYPE']._serialized_end=4280
+  _globals['_MODELCONFIG']._serialized_start=231
+  _globals['_MODELCONFIG']._serialized_end=455
+  _globals['_EFFORT']._serialized_start=457
+  _globals['_EFFORT']._serialized_end=536
+  _globals['_PERMISSIONPOLICY']._serialized_start=538
+  _globals['_PERMISSIONPOLICY']._serialized_end=629
+  _globals['_TOOL']._serialized_start=632
+  _globals['_TOOL']._serialized_end=895
+  _globals['_TOOLSETDEFAULTS']._serialized_start=897
+  _globals['_TOOLSETDEFAULTS']._serialized_end=1018
+  _globals['_TOOLCONFIG']._serialized_start=1021
+  _globals['_TOOLCONFIG']._serialized_end=1201
+  _globals['_AGENTTOOLSET']._serialized_start=1204
+  _globals['_AGENTTOOLSET']._serialized_end=1348
+  _globals['_MCPTOOLSET']._serialized_start=1351
+  _globals['_MCPTOOLSET']._serialized_end=1531
+  _globals['_CUSTOMTOOL']._serialized_start=1534
+  _globals['_CUSTOMTOOL']._serialized_end=1662
+  _globals['_MCPSERVER']._serialized_start=1664
+  _globals['_MCPSERVER']._serialized_end=1743
+  _globals['_SKILL']._serialized_start=1745
+  _globals['_SKILL']._serialized_end=1866
+  _globals['_EXECUTIONIDENTITY']._serialized_start=1868
+  _globals['_EXECUTIONIDENTITY']._serialized_end=1916
+  _globals['_AGENT']._serialized_start=1919
+  _globals['_AGENT']._serialized_end=2660
+  _globals['_AGENT_METADATAENTRY']._serialized_start=2552
+  _globals['_AGENT_METADATAENTRY']._serialized_end=2599
+  _globals['_SESSIONAGENT']._serialized_start=2663
+  _globals['_SESSIONAGENT']._serialized_end=3147
+  _globals['_CREATEAGENTREQUEST']._serialized_start=3150
+  _globals['_CREATEAGENTREQUEST']._serialized_end=3784
+  _globals['_CREATEAGENTREQUEST_METADATAENTRY']._serialized_start=2552
+  _globals['_CREATEAGENTREQUEST_METADATAENTRY']._serialized_end=2599
+  _globals['_CREATEAGENTRESPONSE']._serialized_start=3786
+  _globals['_CREATEAGENTRESPONSE']._serialized_end=3854
+  _globals['_GETAGENTREQUEST']._serialized_start=3856
+  _globals['_GETAGENTREQUEST']._serialized_end=3907
+  _globals['_GETAGENTRESPONSE']._serialized_start=3909
+  _globals['_GETAGENTRESPONSE']._serialized_end=3974
+  _globals['_ARCHIVEAGENTREQUEST']._serialized_start=3976
+  _globals['_ARCHIVEAGENTREQUEST']._serialized_end=4031
+  _globals['_ARCHIVEAGENTRESPONSE']._serialized_start=4033
+  _globals['_ARCHIVEAGENTRESPONSE']._serialized_end=4102
+  _globals['_AGENTSERVICE']._serialized_start=4283
+  _globals['_AGENTSERVICE']._serialized_end=4726
 # @@protoc_insertion_point(module_scope)

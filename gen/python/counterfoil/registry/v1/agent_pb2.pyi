@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from counterfoil.types.v1 import model_pb2 as _model_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -60,38 +61,53 @@ class ModelConfig(_message.Message):
     SPEED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Provider model id, free text, 1 to 256 characters."""
-    effort: _builtins.str
-    """Reasoning effort; not supported yet and refused when set, rendered as null."""
     inference_geo: _builtins.str
-    """Where the provider may compute; not supported yet and refused when set, rendered as null."""
-    speed: _builtins.str
-    """Serving speed; not supported yet and refused when set, rendered as null."""
+    """Region in which the provider may compute, 1 to 64 characters, for example `us`; null for the provider's default."""
+    speed: _model_pb2.ModelSpeed.ValueType
+    """Serving speed, `standard` or `fast`; null for the provider's default."""
+    @_builtins.property
+    def effort(self) -> Global___Effort:
+        """How hard the model works; null for the provider's default."""
+
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
-        effort: _builtins.str | None = ...,
+        effort: Global___Effort | None = ...,
         inference_geo: _builtins.str | None = ...,
-        speed: _builtins.str | None = ...,
+        speed: _model_pb2.ModelSpeed.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_effort", b"_effort", "_inference_geo", b"_inference_geo", "_speed", b"_speed", "effort", b"effort", "inference_geo", b"inference_geo", "speed", b"speed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_inference_geo", b"_inference_geo", "effort", b"effort", "inference_geo", b"inference_geo"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_effort", b"_effort", "_inference_geo", b"_inference_geo", "_speed", b"_speed", "effort", b"effort", "id", b"id", "inference_geo", b"inference_geo", "speed", b"speed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_inference_geo", b"_inference_geo", "effort", b"effort", "id", b"id", "inference_geo", b"inference_geo", "speed", b"speed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__effort: _TypeAlias = _typing.Literal["effort"]  # noqa: Y015
-    _WhichOneofArgType__effort: _TypeAlias = _typing.Literal["_effort", b"_effort"]  # noqa: Y015
     _WhichOneofReturnType__inference_geo: _TypeAlias = _typing.Literal["inference_geo"]  # noqa: Y015
     _WhichOneofArgType__inference_geo: _TypeAlias = _typing.Literal["_inference_geo", b"_inference_geo"]  # noqa: Y015
-    _WhichOneofReturnType__speed: _TypeAlias = _typing.Literal["speed"]  # noqa: Y015
-    _WhichOneofArgType__speed: _TypeAlias = _typing.Literal["_speed", b"_speed"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__effort) -> _WhichOneofReturnType__effort | None: ...
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__inference_geo) -> _WhichOneofReturnType__inference_geo | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__speed) -> _WhichOneofReturnType__speed | None: ...
 
 Global___ModelConfig: _TypeAlias = ModelConfig  # noqa: Y015
+
+@_typing.final
+class Effort(_message.Message):
+    """Effort is how hard the model works. In JSON a plain string stands for `{"type": …}`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    type: _model_pb2.ModelEffort.ValueType
+    """The level: `low`, `medium`, `high`, `xhigh` or `max`."""
+    def __init__(
+        self,
+        *,
+        type: _model_pb2.ModelEffort.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Effort: _TypeAlias = Effort  # noqa: Y015
 
 @_typing.final
 class PermissionPolicy(_message.Message):

@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 from counterfoil.types.v1 import capability_pb2 as counterfoil_dot_types_dot_v1_dot_capability__pb2
+from counterfoil.types.v1 import model_pb2 as counterfoil_dot_types_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"counterfoil/types/v1/runtime.proto\x12\x14\x63ounterfoil.types.v1\x1a\x1b\x62uf/validate/validate.proto\x1a%counterfoil/types/v1/capability.proto\"\x9f\x02\n\x0bToolBinding\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12:\n\x05owner\x18\x02 \x01(\x0e\x32\x1f.counterfoil.types.v1.ToolOwnerB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12<\n\x06policy\x18\x03 \x01(\x0e\x32 .counterfoil.types.v1.ToolPolicyB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1d\n\x0b\x64\x65scription\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80@\x12\x1f\n\x0cinput_schema\x18\x05 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80@\x12\x19\n\x07version\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12!\n\x0b\x64\x65\x61\x64line_ms\x18\x07 \x01(\x03\x42\x0c\xbaH\t\"\x07\x18\x80\xb8\x99)(\x00\"\xc5\x01\n\x0eSessionRuntime\x12\x19\n\x05model\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02\x12\x19\n\x06system\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x18\xa0\x8d\x06\x12;\n\x05tools\x18\x03 \x03(\x0b\x32!.counterfoil.types.v1.ToolBindingB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12@\n\x07profile\x18\x04 \x01(\x0b\x32\'.counterfoil.types.v1.CapabilityProfileB\x06\xbaH\x03\xc8\x01\x01*\xa9\x01\n\tToolOwner\x12\x1a\n\x16TOOL_OWNER_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_OWNER_PROVIDER_NATIVE\x10\x01\x12\x1f\n\x1bTOOL_OWNER_PLATFORM_MANAGED\x10\x02\x12!\n\x1dTOOL_OWNER_CLIENT_SELF_HOSTED\x10\x03\x12\x1c\n\x18TOOL_OWNER_CLIENT_CUSTOM\x10\x04*c\n\nToolPolicy\x12\x1b\n\x17TOOL_POLICY_UNSPECIFIED\x10\x00\x12\x1c\n\x18TOOL_POLICY_ALWAYS_ALLOW\x10\x01\x12\x1a\n\x16TOOL_POLICY_ALWAYS_ASK\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"counterfoil/types/v1/runtime.proto\x12\x14\x63ounterfoil.types.v1\x1a\x1b\x62uf/validate/validate.proto\x1a%counterfoil/types/v1/capability.proto\x1a counterfoil/types/v1/model.proto\"\x9f\x02\n\x0bToolBinding\x12\x18\n\x04name\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12:\n\x05owner\x18\x02 \x01(\x0e\x32\x1f.counterfoil.types.v1.ToolOwnerB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12<\n\x06policy\x18\x03 \x01(\x0e\x32 .counterfoil.types.v1.ToolPolicyB\n\xbaH\x07\x82\x01\x04\x10\x01 \x00\x12\x1d\n\x0b\x64\x65scription\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80@\x12\x1f\n\x0cinput_schema\x18\x05 \x01(\x0c\x42\t\xbaH\x06z\x04\x18\x80\x80@\x12\x19\n\x07version\x18\x06 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x01\x12!\n\x0b\x64\x65\x61\x64line_ms\x18\x07 \x01(\x03\x42\x0c\xbaH\t\"\x07\x18\x80\xb8\x99)(\x00\"\x80\x02\n\x0eSessionRuntime\x12\x19\n\x05model\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x02\x12\x19\n\x06system\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x18\xa0\x8d\x06\x12;\n\x05tools\x18\x03 \x03(\x0b\x32!.counterfoil.types.v1.ToolBindingB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12@\n\x07profile\x18\x04 \x01(\x0b\x32\'.counterfoil.types.v1.CapabilityProfileB\x06\xbaH\x03\xc8\x01\x01\x12\x39\n\rmodel_options\x18\x05 \x01(\x0b\x32\".counterfoil.types.v1.ModelOptions*\xa9\x01\n\tToolOwner\x12\x1a\n\x16TOOL_OWNER_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTOOL_OWNER_PROVIDER_NATIVE\x10\x01\x12\x1f\n\x1bTOOL_OWNER_PLATFORM_MANAGED\x10\x02\x12!\n\x1dTOOL_OWNER_CLIENT_SELF_HOSTED\x10\x03\x12\x1c\n\x18TOOL_OWNER_CLIENT_CUSTOM\x10\x04*c\n\nToolPolicy\x12\x1b\n\x17TOOL_POLICY_UNSPECIFIED\x10\x00\x12\x1c\n\x18TOOL_POLICY_ALWAYS_ALLOW\x10\x01\x12\x1a\n\x16TOOL_POLICY_ALWAYS_ASK\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,12 +56,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONRUNTIME'].fields_by_name['tools']._serialized_options = b'\272H\006\222\001\003\020\200\002'
   _globals['_SESSIONRUNTIME'].fields_by_name['profile']._loaded_options = None
   _globals['_SESSIONRUNTIME'].fields_by_name['profile']._serialized_options = b'\272H\003\310\001\001'
-  _globals['_TOOLOWNER']._serialized_start=619
-  _globals['_TOOLOWNER']._serialized_end=788
-  _globals['_TOOLPOLICY']._serialized_start=790
-  _globals['_TOOLPOLICY']._serialized_end=889
-  _globals['_TOOLBINDING']._serialized_start=129
-  _globals['_TOOLBINDING']._serialized_end=416
-  _globals['_SESSIONRUNTIME']._serialized_start=419
-  _globals['_SESSIONRUNTIME']._serialized_end=616
+  _globals['_TOOLOWNER']._serialized_start=712
+  _globals['_TOOLOWNER']._serialized_end=881
+  _globals['_TOOLPOLICY']._serialized_start=883
+  _globals['_TOOLPOLICY']._serialized_end=982
+  _globals['_TOOLBINDING']._serialized_start=163
+  _globals['_TOOLBINDING']._serialized_end=450
+  _globals['_SESSIONRUNTIME']._serialized_start=453
+  _globals['_SESSIONRUNTIME']._serialized_end=709
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from counterfoil.types.v1 import capability_pb2 as _capability_pb2
+from counterfoil.types.v1 import model_pb2 as _model_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -132,6 +133,7 @@ class SessionRuntime(_message.Message):
     SYSTEM_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     PROFILE_FIELD_NUMBER: _builtins.int
+    MODEL_OPTIONS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Provider model id, free text."""
     system: _builtins.str
@@ -144,6 +146,10 @@ class SessionRuntime(_message.Message):
     def profile(self) -> _capability_pb2.CapabilityProfile:
         """Capability profile of the provider endpoint."""
 
+    @_builtins.property
+    def model_options(self) -> _model_pb2.ModelOptions:
+        """How the model is asked: effort, speed, region. Absent when the agent set none of them."""
+
     def __init__(
         self,
         *,
@@ -151,10 +157,11 @@ class SessionRuntime(_message.Message):
         system: _builtins.str = ...,
         tools: _abc.Iterable[Global___ToolBinding] | None = ...,
         profile: _capability_pb2.CapabilityProfile | None = ...,
+        model_options: _model_pb2.ModelOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["profile", b"profile"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model_options", b"model_options", "profile", b"profile"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "profile", b"profile", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "model_options", b"model_options", "profile", b"profile", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
