@@ -68,6 +68,7 @@ class Session:
     active_ms: int
     running_since: datetime | None
     deleted_at: datetime | None
+    runtime_revision: int = 0
 
 
 @dataclass(slots=True)
@@ -239,6 +240,11 @@ class Lane:
         return self.session.status == session_pb2.SESSION_STATUS_RUNNING
 
     @property
+    def terminated(self) -> bool:
+        """Whether the session is over: it takes nothing any more."""
+        return self.session.status == session_pb2.SESSION_STATUS_TERMINATED
+
+    @property
     def position(self) -> int:
         """Position of the newest entry, drafts included."""
         return self.log.position + len(self.drafts)
@@ -272,6 +278,14 @@ class Lane:
         self.finished.append(turn)
         self.next_round()
         return turn
+
+    def drop_waiting(self) -> None:
+        """The loaded turns behind the front one never run; the store drops those that were not
+        loaded."""
+        for turn in self.turns[1:]:
+            turn.state = turn_pb2.TURN_STATE_DONE
+            self.finished.append(turn)
+        del self.turns[1:]
 
     def next_round(self) -> None:
         """The calls of the open round are put aside; what changed of them is still stored."""

@@ -25,7 +25,7 @@ from services.ledger.log_writer import LogHead
 _LOCK = """
 SELECT s.session_id, s.workspace_id, s.thread_id, s.agent_name, s.status, s.input_tokens,
     s.output_tokens, s.cache_read_tokens, s.cache_creation_tokens, s.active_ms, s.running_since,
-    s.deleted_at, s.log_position, s.log_digest, s.last_processed_at,
+    s.deleted_at, s.runtime_revision, s.log_position, s.log_digest, s.last_processed_at,
     t.epoch, t.deleted, t.lease_stream, t.ended, t.head_seq, t.head_digest, t.claimable_at
 FROM ledger.sessions s JOIN ledger.threads t ON t.thread_id = s.thread_id
 WHERE s.workspace_id = $1 AND s.session_id = $2
@@ -36,7 +36,7 @@ FOR UPDATE OF s, t
 _LOCK_CLAIMABLE = """
 SELECT s.session_id, s.workspace_id, s.thread_id, s.agent_name, s.status, s.input_tokens,
     s.output_tokens, s.cache_read_tokens, s.cache_creation_tokens, s.active_ms, s.running_since,
-    s.deleted_at, s.log_position, s.log_digest, s.last_processed_at,
+    s.deleted_at, s.runtime_revision, s.log_position, s.log_digest, s.last_processed_at,
     t.epoch, t.deleted, t.lease_stream, t.ended, t.head_seq, t.head_digest, t.claimable_at
 FROM ledger.threads t JOIN ledger.sessions s ON s.session_id = t.session_id
 WHERE t.claimable_at <= $1 AND t.claimable_at IS NOT NULL AND t.lease_stream IS NULL
@@ -345,6 +345,7 @@ def _session(row: Record) -> Session:
         active_ms=row["active_ms"],
         running_since=row["running_since"],
         deleted_at=row["deleted_at"],
+        runtime_revision=row["runtime_revision"],
     )
 
 

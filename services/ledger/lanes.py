@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from counterfoil.ledger.v1 import turn_pb2
-from counterfoil.types.v1 import runtime_pb2
 
 from foundation import telemetry
 from foundation.storage import CommitUnknown, Connection, Database, SealRing, Unavailable
 from services.ledger import claiming, claims, lane_store, log_chain, log_writer, session_store
 from services.ledger.lane import Call, Lane, Thread, Turn
 from services.ledger.log_row import Planned
+from services.ledger.runtimes import Runtimes
 from services.ledger.stream import Hub
 
 LEASE_MS = 10_000
@@ -23,7 +23,6 @@ PARKED = turn_pb2.TURN_STATE_PARKED
 QUEUED = turn_pb2.TURN_STATE_QUEUED
 RUNNING = turn_pb2.TURN_STATE_RUNNING
 
-_RUNTIMES_MAX = 1024
 _PUT_OFF = timedelta(seconds=30)
 
 
@@ -118,11 +117,11 @@ class Lanes:
         self.lease_ms = lease_ms
         self._hub = hub
         self._after: list[After] = []
-        self._runtimes: dict[tuple[str, str], runtime_pb2.SessionRuntime] = {}
+        self._runtimes = Runtimes(ring)
 
     def forget(self, workspace_id: str, session_id: str) -> None:
         """Drop what is kept in memory of a deleted session."""
-        self._runtimes.pop((workspace_id, session_id), None)
+        self._runtimes.forget(workspace_id, session_id)
 
     def subscribe(self, after: After) -> None:
         """Call `after` with every committed change; it must not block."""
@@ -216,20 +215,8 @@ class Lanes:
     async def _build_claim(self, change: Change, planned: Planned) -> None:
         lane = change.lane
         bodies = await change.bodies(claims.positions(lane))
-        runtime = await self._runtime(change)
+        runtime = await self._runtimes.of(change.connection, lane)
         change.claim = claims.message(lane, bool(change.takeover), planned.head, bodies, runtime)
-
-    async def _runtime(self, change: Change) -> runtime_pb2.SessionRuntime:
-        """What the session pinned; it never changes, so that a copy is kept."""
-        session = change.lane.session
-        key = session.workspace_id, session.session_id
-        found = self._runtimes.get(key)
-        if found is None:
-            found = await session_store.runtime(change.connection, self.ring, *key)
-            if len(self._runtimes) >= _RUNTIMES_MAX:
-                self._runtimes.pop(next(iter(self._runtimes)))
-            self._runtimes[key] = found
-        return found
 
     def _tell(self, change: Change) -> None:
         planned = change.planned

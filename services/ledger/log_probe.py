@@ -26,6 +26,7 @@ class SessionHead:
 
     head: LogHead
     deleted: bool = False
+    terminated: bool = False
 
 
 SessionProbe = Callable[[Reader, str, str], Awaitable[SessionHead | None]]

@@ -4,6 +4,7 @@ from counterfoil.ledger.v1 import events_pb2
 from counterfoil.types.v1 import annotations_pb2
 
 SESSION_DELETED = "session.deleted"
+TERMINATED = "session.status_terminated"
 SPAN_START = "span.model_request_start"
 SPAN_END = "span.model_request_end"
 THREAD_IDLE = "session.thread_status_idle"
@@ -22,11 +23,8 @@ _OTHERS = frozenset(
         "agent.thread_message_received",
         "agent.thread_message_sent",
         "session.status_rescheduled",
-        "session.status_terminated",
         "session.thread_created",
         "session.thread_status_rescheduled",
-        "session.thread_status_terminated",
-        "session.updated",
         "span.outcome_evaluation_end",
         "span.outcome_evaluation_ongoing",
         "span.outcome_evaluation_start",

@@ -111,6 +111,23 @@ def exhausted(lane: Lane, message: str) -> None:
     lane.publish(events_pb2.Event(id=lane.next_id(), session_error=failed))
 
 
+def updated(lane: Lane, change: events_pb2.SessionUpdated) -> None:
+    """The session's title, metadata or agent changed."""
+    lane.publish(events_pb2.Event(id=lane.next_id(), session_updated=change))
+
+
+def terminated(lane: Lane) -> None:
+    """The session and its thread are over."""
+    session = lane.session
+    thread = events_pb2.ThreadStatusTerminated(
+        agent_name=session.agent_name, session_thread_id=session.thread_id
+    )
+    lane.publish(events_pb2.Event(id=lane.next_id(), thread_status_terminated=thread))
+    over = events_pb2.SessionStatusTerminated()
+    lane.publish(events_pb2.Event(id=lane.next_id(), session_status_terminated=over))
+    session.status = session_pb2.SESSION_STATUS_TERMINATED
+
+
 def bury(lane: Lane) -> None:
     """The last event of the session; nothing is newer than its thread's epoch any more."""
     lane.publish(events_pb2.Event(id=lane.next_id(), session_deleted=events_pb2.SessionDeleted()))

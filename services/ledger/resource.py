@@ -16,6 +16,7 @@ SessionStatus = session_pb2.SessionStatus
 def session(row: Record, pinned: session_pb2.Session, now: datetime) -> session_pb2.Session:
     """A session from its row and what it pinned; times run until `now`."""
     counted = _counted(row, now)
+    until = row["archived_at"] or now
     found = session_pb2.Session(
         id=row["session_id"],
         agent=pinned.agent,
@@ -25,7 +26,7 @@ def session(row: Record, pinned: session_pb2.Session, now: datetime) -> session_
         metadata=pinned.metadata,
         stats=session_pb2.SessionStats(
             active_seconds=counted.active_ms / 1000,
-            duration_seconds=_seconds(row["created_at"], now),
+            duration_seconds=_seconds(row["created_at"], until),
         ),
         status=SessionStatus.ValueType(row["status"]),
         updated_at=_timestamp(row["updated_at"]),
@@ -47,7 +48,7 @@ def thread(row: Record, pinned: session_pb2.Session, now: datetime) -> session_p
         session_id=row["session_id"],
         stats=session_pb2.ThreadStats(
             active_seconds=counted.active_ms / 1000,
-            duration_seconds=_seconds(row["created_at"], now),
+            duration_seconds=_seconds(row["created_at"], row["archived_at"] or now),
         ),
         status=SessionStatus.ValueType(row["status"]),
         updated_at=_timestamp(row["updated_at"]),

@@ -27,11 +27,18 @@ sessions = Table(
     Column("thread_id", Text, nullable=False),
     Column("environment_id", Text, nullable=False),
     Column("agent_id", Text, nullable=False),
+    # 0 for sessions that were created before it was kept.
+    Column("agent_version", BigInteger, nullable=False, server_default="0"),
     # UTF-8: names may hold U+0000, which text cannot.
     Column("agent_name", LargeBinary, nullable=False),
     # Sealed: what clients read (agent, title, metadata), and what turns run with. Null once erased.
     Column("pinned", LargeBinary),
     Column("runtime", LargeBinary),
+    # Turns whose input is at `runtime_before_through` or before run with what was pinned earlier,
+    # sealed; null for nothing. The revision rises with every update: copies in memory have it.
+    Column("runtime_before", LargeBinary),
+    Column("runtime_before_through", BigInteger, nullable=False, server_default="0"),
+    Column("runtime_revision", BigInteger, nullable=False, server_default="0"),
     # `SessionStatus` of the contract; changes with the status event in one transaction.
     Column("status", SmallInteger, nullable=False),
     Column("input_tokens", BigInteger, nullable=False),
@@ -58,6 +65,15 @@ Index(
     "sessions_to_erase",
     sessions.c.deleted_at,
     postgresql_where=text("deleted_at IS NOT NULL AND erased_at IS NULL"),
+)
+
+# Lists of a workspace's sessions, by creation time.
+Index(
+    "sessions_created",
+    sessions.c.workspace_id,
+    sessions.c.created_at,
+    sessions.c.session_id,
+    postgresql_where=text("deleted_at IS NULL"),
 )
 
 threads = Table(

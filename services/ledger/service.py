@@ -1,7 +1,8 @@
 """gRPC in and out of the ledger."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.ledger.v1 import session_pb2, session_pb2_grpc, turn_pb2, turn_pb2_grpc
@@ -12,9 +13,11 @@ from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import workspace
 from services.ledger import interrupt, lease_store, session_store
 from services.ledger.attach import Attachments
+from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
+from services.ledger.session_pages import SessionPages
 from services.ledger.sessions import Sessions
 from services.ledger.stream import Hub
 from services.ledger.streams import stream_prefix
@@ -36,12 +39,16 @@ async def start(kernel: "Kernel") -> None:
     sessions = Sessions(
         lanes,
         dispatcher,
-        registry_pb2_grpc.RegistryServiceStub(kernel.channel("registry")),
-        tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
+        Definitions(
+            registry_pb2_grpc.RegistryServiceStub(kernel.channel("registry")),
+            tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
+        ),
     )
     kernel.register(
         session_pb2_grpc.add_SessionServiceServicer_to_server,
-        SessionServicer(sessions, History(db, ring, session_store.probe), hub),
+        SessionServicer(
+            sessions, SessionPages(db, ring), History(db, ring, session_store.probe), hub
+        ),
     )
     kernel.register(
         turn_pb2_grpc.add_TurnServiceServicer_to_server,
@@ -68,8 +75,9 @@ async def void_leases(kernel: "Kernel") -> None:
 class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     """Public: sessions, their threads, their events."""
 
-    def __init__(self, sessions: Sessions, history: History, hub: Hub) -> None:
+    def __init__(self, sessions: Sessions, pages: SessionPages, history: History, hub: Hub) -> None:
         self._sessions = sessions
+        self._pages = pages
         self._history = history
         self._hub = hub
 
@@ -84,6 +92,24 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.GetSessionResponse:
         session = await self._sessions.get(workspace(), _known(request.session_id))
         return session_pb2.GetSessionResponse(session=session)
+
+    async def ListSessions(
+        self, request: session_pb2.ListSessionsRequest, context: Any
+    ) -> session_pb2.ListSessionsResponse:
+        return await self._pages.list_sessions(workspace(), request)
+
+    async def UpdateSession(
+        self, request: session_pb2.UpdateSessionRequest, context: Any
+    ) -> session_pb2.UpdateSessionResponse:
+        _known(request.session_id)
+        session = await self._sessions.update(workspace(), request)
+        return session_pb2.UpdateSessionResponse(session=session)
+
+    async def ArchiveSession(
+        self, request: session_pb2.ArchiveSessionRequest, context: Any
+    ) -> session_pb2.ArchiveSessionResponse:
+        session = await self._sessions.archive(workspace(), _known(request.session_id))
+        return session_pb2.ArchiveSessionResponse(session=session)
 
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: Any
@@ -100,20 +126,50 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def ListEvents(
         self, request: session_pb2.ListEventsRequest, context: Any
     ) -> session_pb2.ListEventsResponse:
-        _known(request.session_id)
+        await self._check_thread(workspace(), _known(request.session_id), request.thread_id)
         return await self._history.list_events(workspace(), request)
 
     def StreamEvents(
         self, request: session_pb2.StreamEventsRequest, context: Any
     ) -> AsyncIterator[session_pb2.StreamEventsResponse]:
         _known(request.session_id)
+        if request.thread_id:
+            return self._stream_thread(workspace(), request)
         return self._hub.stream(workspace(), request)
 
     async def ListThreads(
         self, request: session_pb2.ListThreadsRequest, context: Any
     ) -> session_pb2.ListThreadsResponse:
-        threads = await self._sessions.threads(workspace(), _known(request.session_id))
+        _known(request.session_id)
+        threads = await self._sessions.threads(workspace(), request)
         return session_pb2.ListThreadsResponse(data=threads)
+
+    async def GetThread(
+        self, request: session_pb2.GetThreadRequest, context: Any
+    ) -> session_pb2.GetThreadResponse:
+        session_id, thread_id = _known(request.session_id), request.thread_id
+        thread = await self._sessions.thread(workspace(), session_id, thread_id)
+        return session_pb2.GetThreadResponse(thread=thread)
+
+    async def ArchiveThread(
+        self, request: session_pb2.ArchiveThreadRequest, context: Any
+    ) -> session_pb2.ArchiveThreadResponse:
+        session_id, thread_id = _known(request.session_id), request.thread_id
+        thread = await self._sessions.archive_thread(workspace(), session_id, thread_id)
+        return session_pb2.ArchiveThreadResponse(thread=thread)
+
+    async def _stream_thread(
+        self, workspace_id: str, request: session_pb2.StreamEventsRequest
+    ) -> AsyncGenerator[session_pb2.StreamEventsResponse]:
+        """The primary thread shows what the session shows, and no session has another yet."""
+        await self._check_thread(workspace_id, request.session_id, request.thread_id)
+        async with aclosing(self._hub.stream(workspace_id, request)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _check_thread(self, workspace_id: str, session_id: str, thread_id: str) -> None:
+        if thread_id:
+            await self._sessions.thread(workspace_id, session_id, thread_id)
 
 
 class TurnServicer(turn_pb2_grpc.TurnServiceServicer):

@@ -1,4 +1,4 @@
-"""SQL of sessions: create, read, delete, erase."""
+"""SQL of sessions: create, read, change, archive, delete, erase."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,8 +21,9 @@ _INSERT = """
 WITH session AS (
     INSERT INTO ledger.sessions (workspace_id, session_id, thread_id, environment_id, agent_id,
         agent_name, pinned, runtime, status, input_tokens, output_tokens, cache_read_tokens,
-        cache_creation_tokens, active_ms, log_position, log_digest, created_at, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, 0, 0, 0, 0, '', $10, $10)
+        cache_creation_tokens, active_ms, log_position, log_digest, created_at, updated_at,
+        agent_version)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, 0, 0, 0, 0, '', $10, $10, $12)
 )
 INSERT INTO ledger.threads (workspace_id, session_id, thread_id, epoch, deleted, ended, head_seq,
     head_digest, created_at)
@@ -32,18 +33,37 @@ VALUES ($1, $2, $3, 0, false, $11, 0, '', $10)
 _GET = """
 SELECT session_id, thread_id, environment_id, pinned, status, input_tokens, output_tokens,
     cache_read_tokens, cache_creation_tokens, active_ms, running_since, created_at, updated_at,
-    archived_at
+    archived_at, runtime_revision
 FROM ledger.sessions
 WHERE workspace_id = $1 AND session_id = $2 AND deleted_at IS NULL
 """
 
-_RUNTIME = """
-SELECT runtime FROM ledger.sessions WHERE workspace_id = $1 AND session_id = $2
+_RUNTIMES = """
+SELECT runtime, runtime_before, runtime_before_through FROM ledger.sessions
+WHERE workspace_id = $1 AND session_id = $2
 """
 
 _HEAD = """
-SELECT log_position, log_digest, last_processed_at, deleted_at FROM ledger.sessions
+SELECT log_position, log_digest, last_processed_at, deleted_at, status FROM ledger.sessions
 WHERE workspace_id = $1 AND session_id = $2
+"""
+
+_UPDATE = """
+UPDATE ledger.sessions SET pinned = $3 WHERE workspace_id = $1 AND session_id = $2
+"""
+
+_REPLACE_RUNTIME = """
+UPDATE ledger.sessions SET runtime = $3, runtime_before = $4, runtime_before_through = $5,
+    runtime_revision = runtime_revision + 1
+WHERE workspace_id = $1 AND session_id = $2
+"""
+
+# Turns that were queued (1) behind the front one are over (6): they never run.
+_ARCHIVE = """
+WITH dropped AS (
+    UPDATE ledger.turns SET state = 6 WHERE workspace_id = $1 AND thread_id = $3 AND state = 1
+)
+UPDATE ledger.sessions SET archived_at = $4 WHERE workspace_id = $1 AND session_id = $2
 """
 
 # Open calls (2) become closed (4).
@@ -72,8 +92,8 @@ RETURNING workspace_id, session_id, thread_id
 
 _ERASE = """
 WITH dead AS (
-    UPDATE ledger.sessions SET pinned = NULL, runtime = NULL, agent_name = '',
-        erased_at = clock_timestamp()
+    UPDATE ledger.sessions SET pinned = NULL, runtime = NULL, runtime_before = NULL,
+        agent_name = '', erased_at = clock_timestamp()
     WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND deleted_at IS NOT NULL
         AND erased_at IS NULL
     RETURNING session_id, thread_id
@@ -126,6 +146,7 @@ async def insert(connection: Connection, ring: SealRing, new: NewSession) -> Lan
         session_pb2.SESSION_STATUS_IDLE,
         new.created_at,
         Ended.COMMITTED,
+        new.session.agent.version,
     )
     session = Session(
         workspace_id=new.workspace_id,
@@ -153,27 +174,70 @@ async def insert(connection: Connection, ring: SealRing, new: NewSession) -> Lan
     return Lane(session, thread, LogHead(), [], new.created_at)
 
 
-async def get(db: Database, workspace_id: str, session_id: str) -> Record:
+async def get(reader: Reader, workspace_id: str, session_id: str) -> Record:
     """The session's row; raises NOT_FOUND, for a deleted one too."""
-    row = await db.fetchrow(_GET, workspace_id, session_id)
+    row = await reader.fetchrow(_GET, workspace_id, session_id)
     if row is None:
         raise not_found("session", session_id)
     return row
 
 
 def pinned(ring: SealRing, workspace_id: str, row: Record) -> session_pb2.Session:
-    """What clients read of a session that never changes by itself: agent, title, metadata."""
+    """What clients read of a session that only an update changes: agent, title, metadata."""
     identity = _identity("pinned", workspace_id, row["session_id"])
     return session_pb2.Session.FromString(ring.open(row["pinned"], *identity))
 
 
-async def runtime(
+async def runtimes(
     connection: Connection, ring: SealRing, workspace_id: str, session_id: str
-) -> runtime_pb2.SessionRuntime:
-    """What the session's turns run with."""
-    sealed = await connection.fetchval(_RUNTIME, workspace_id, session_id)
-    opened = ring.open(sealed, *_identity("runtime", workspace_id, session_id))
-    return runtime_pb2.SessionRuntime.FromString(opened)
+) -> tuple[runtime_pb2.SessionRuntime, runtime_pb2.SessionRuntime | None, int]:
+    """What the session's turns run with, what those with an input up to a position run with, and
+    that position."""
+    row = await connection.fetchrow(_RUNTIMES, workspace_id, session_id)
+    assert row is not None
+
+    def open_(column: str) -> runtime_pb2.SessionRuntime:
+        opened = ring.open(row[column], *_identity(column, workspace_id, session_id))
+        return runtime_pb2.SessionRuntime.FromString(opened)
+
+    before = None if row["runtime_before"] is None else open_("runtime_before")
+    return open_("runtime"), before, row["runtime_before_through"]
+
+
+async def update(
+    connection: Connection, ring: SealRing, lane: Lane, kept: session_pb2.Session
+) -> None:
+    """Replace what clients read of a locked session."""
+    key = lane.session.workspace_id, lane.session.session_id
+    await connection.execute(_UPDATE, *key, ring.seal(_pinned(kept), *_identity("pinned", *key)))
+
+
+async def replace_runtime(
+    connection: Connection, ring: SealRing, lane: Lane, new: runtime_pb2.SessionRuntime
+) -> None:
+    """Turns of a locked session that have not begun run with `new`; one that has keeps its own."""
+    key = lane.session.workspace_id, lane.session.session_id
+    front, sealed, through = lane.front, None, 0
+    if front is not None and front.marked:
+        current, before, before_through = await runtimes(connection, ring, *key)
+        through = front.input_position
+        kept = before if before is not None and through <= before_through else current
+        sealed = ring.seal(kept.SerializeToString(), *_identity("runtime_before", *key))
+    await connection.execute(
+        _REPLACE_RUNTIME,
+        *key,
+        ring.seal(new.SerializeToString(), *_identity("runtime", *key)),
+        sealed,
+        through,
+    )
+
+
+async def archive(connection: Connection, lane: Lane) -> None:
+    """Mark a locked session as archived, with what `archive.archive` decided."""
+    session = lane.session
+    await connection.execute(
+        _ARCHIVE, session.workspace_id, session.session_id, session.thread_id, lane.now
+    )
 
 
 async def probe(reader: Reader, workspace_id: str, session_id: str) -> SessionHead | None:
@@ -181,7 +245,11 @@ async def probe(reader: Reader, workspace_id: str, session_id: str) -> SessionHe
     row = await reader.fetchrow(_HEAD, workspace_id, session_id)
     if row is None:
         return None
-    return SessionHead(LogHead.of(row), deleted=row["deleted_at"] is not None)
+    return SessionHead(
+        LogHead.of(row),
+        deleted=row["deleted_at"] is not None,
+        terminated=row["status"] == session_pb2.SESSION_STATUS_TERMINATED,
+    )
 
 
 async def bury(connection: Connection, lane: Lane) -> None:

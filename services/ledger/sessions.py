@@ -1,18 +1,25 @@
-"""What clients do with sessions: create, read, send, delete."""
+"""What clients do with sessions: create, read, change, send, archive, delete."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from counterfoil.ledger.v1 import events_pb2, session_pb2
-from counterfoil.registry.v1 import registry_pb2, registry_pb2_grpc
-from counterfoil.tools.v1 import tools_pb2, tools_pb2_grpc
-from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import reference_pb2
 
 from foundation import ids
-from foundation.errors import Failure, invalid, not_found, wrong_state
-from services.ledger import admission, log_store, notices, resource, session_store
+from foundation.errors import invalid, not_found, wrong_state
+from services.ledger import (
+    admission,
+    archive,
+    log_store,
+    notices,
+    resource,
+    session_store,
+    updates,
+)
+from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
+from services.ledger.lane import Lane
 from services.ledger.lanes import Change, Lanes
 
 
@@ -23,38 +30,23 @@ class Sessions:
         self,
         lanes: Lanes,
         dispatcher: Dispatcher,
-        registry: registry_pb2_grpc.RegistryServiceStub,
-        tools: tools_pb2_grpc.ToolServiceStub,
+        definitions: Definitions,
     ) -> None:
         self._lanes = lanes
         self._dispatcher = dispatcher
-        self._registry = registry
-        self._tools = tools
+        self._definitions = definitions
 
     async def create(
         self, workspace_id: str, request: session_pb2.CreateSessionRequest
     ) -> session_pb2.Session:
         """Pin the definitions and store the session with its initial events."""
+        updates.check_new(request)
         batch = admission.members(request.initial_events, "initial_events")
         admission.check_initial(batch)
-        definitions = await self._definitions(workspace_id, request)
-        resolved = await self._tools.ResolveRuntime(
-            tools_pb2.ResolveRuntimeRequest(
-                workspace_id=workspace_id,
-                agent=definitions.agent,
-                environment=definitions.environment,
-            )
-        )
-        if resolved.runtime.ByteSize() > admission.RUNTIME_BYTES_MAX:
-            limit = admission.RUNTIME_BYTES_MAX
-            raise Failure(
-                reasons.ERROR_REASON_TOO_LARGE,
-                f"the agent's system prompt and tools may hold {limit} bytes together",
-                path="agent",
-            )
+        agent, runtime = await self._definitions.of_new(workspace_id, request)
         session = session_pb2.Session(
             id=ids.new("session"),
-            agent=resource.agent(definitions.agent),
+            agent=agent,
             environment_id=request.environment_id,
             metadata=request.metadata,
         )
@@ -72,8 +64,8 @@ class Sessions:
                 workspace_id,
                 ids.new("thread"),
                 session,
-                resolved.runtime,
-                datetime.now(UTC),
+                runtime,
+                _to_the_millisecond(datetime.now(UTC)),
                 admit,
             )
             reservation.give(await self._lanes.create("ledger.create_session", new))
@@ -85,11 +77,72 @@ class Sessions:
         pinned = session_store.pinned(self._lanes.ring, workspace_id, row)
         return resource.session(row, pinned, datetime.now(UTC))
 
-    async def threads(self, workspace_id: str, session_id: str) -> list[session_pb2.Thread]:
-        """The session's threads: the primary one."""
+    async def update(
+        self, workspace_id: str, request: session_pb2.UpdateSessionRequest
+    ) -> session_pb2.Session:
+        """Change what the request names; publishes what changed, and nothing for no change."""
+        updates.check(request)
+        session_id = request.session_id
+        async with self._lanes.change("ledger.update_session", workspace_id, session_id) as found:
+            change = _present(found, session_id)
+            lane = change.lane
+            _refuse_terminated(lane)
+            row = await session_store.get(change.connection, workspace_id, session_id)
+            pinned = session_store.pinned(self._lanes.ring, workspace_id, row)
+            changed = updates.apply(pinned, request, None)
+            if changed is not None:
+                notices.updated(lane, changed)
+                await session_store.update(change.connection, self._lanes.ring, lane, pinned)
+        return await self.get(workspace_id, session_id)
+
+    async def archive(self, workspace_id: str, session_id: str) -> session_pb2.Session:
+        """End the session for good; a second time changes nothing."""
+        async with self._lanes.change("ledger.archive_session", workspace_id, session_id) as found:
+            change = _present(found, session_id)
+            lane = change.lane
+            if lane.running:
+                raise wrong_state(
+                    f"session {session_id} is running: interrupt it, wait for idle, then archive it"
+                )
+            if not lane.terminated:
+                archive.archive(lane)
+                await session_store.archive(change.connection, lane)
+        return await self.get(workspace_id, session_id)
+
+    async def threads(
+        self, workspace_id: str, request: session_pb2.ListThreadsRequest
+    ) -> list[session_pb2.Thread]:
+        """The session's threads: the primary one, if it is asked for."""
+        if request.HasField("page"):
+            raise invalid("page", "must be the next_page of this list, which has a single page")
+        found = await self._primary(workspace_id, request.session_id)
+        return [found] if found.status in (request.statuses or [found.status]) else []
+
+    async def thread(
+        self, workspace_id: str, session_id: str, thread_id: str
+    ) -> session_pb2.Thread:
+        """A thread of the session."""
+        found = await self._primary(workspace_id, session_id)
+        if found.id != thread_id:
+            raise not_found("thread", thread_id[:80])
+        return found
+
+    async def archive_thread(
+        self, workspace_id: str, session_id: str, thread_id: str
+    ) -> session_pb2.Thread:
+        """Refused for the primary thread, unless it is over with its session."""
+        found = await self.thread(workspace_id, session_id, thread_id)
+        if not found.HasField("archived_at"):
+            raise wrong_state(
+                f"thread {thread_id} is the primary thread: it ends with its session, "
+                f"by POST /v1/sessions/{session_id}/archive"
+            )
+        return found
+
+    async def _primary(self, workspace_id: str, session_id: str) -> session_pb2.Thread:
         row = await session_store.get(self._lanes.db, workspace_id, session_id)
         pinned = session_store.pinned(self._lanes.ring, workspace_id, row)
-        return [resource.thread(row, pinned, datetime.now(UTC))]
+        return resource.thread(row, pinned, datetime.now(UTC))
 
     async def submit(
         self, workspace_id: str, session_id: str, events: Sequence[events_pb2.ClientEvent]
@@ -103,9 +156,9 @@ class Sessions:
         with self._dispatcher.reservation() as reservation:
             async with self._lanes.change(
                 "ledger.submit_events", workspace_id, session_id
-            ) as change:
-                if change is None or change.lane.thread.deleted:
-                    raise not_found("session", session_id)
+            ) as found:
+                change = _present(found, session_id)
+                _refuse_terminated(change.lane)
                 positions = admission.admit(change.lane, batch)
                 before = await change.answered_bytes() if admission.new_answers(change.lane) else 0
                 admission.check_size(change.lane, before)
@@ -117,9 +170,8 @@ class Sessions:
 
     async def delete(self, workspace_id: str, session_id: str) -> None:
         """Fence the session, tell its streams, leave the tombstone; runners erase the rest."""
-        async with self._lanes.change("ledger.delete_session", workspace_id, session_id) as change:
-            if change is None or change.lane.thread.deleted:
-                raise not_found("session", session_id)
+        async with self._lanes.change("ledger.delete_session", workspace_id, session_id) as found:
+            change = _present(found, session_id)
             lane = change.lane
             if lane.running:
                 raise wrong_state(
@@ -136,21 +188,18 @@ class Sessions:
             if await session_store.erase(connection, thread):
                 await log_store.erase(connection, thread.workspace_id, thread.session_id)
 
-    async def _definitions(
-        self, workspace_id: str, request: session_pb2.CreateSessionRequest
-    ) -> registry_pb2.ResolveDefinitionsResponse:
-        """The agent version and the environment; what is unknown is the request's fault."""
-        reference = request.agent.agent
-        try:
-            return await self._registry.ResolveDefinitions(
-                registry_pb2.ResolveDefinitionsRequest(
-                    workspace_id=workspace_id,
-                    agent_id=reference.id,
-                    agent_version=reference.version,
-                    environment_id=request.environment_id,
-                )
-            )
-        except Failure as failure:
-            if failure.reason != reasons.ERROR_REASON_NOT_FOUND:
-                raise
-            raise invalid(failure.path or "agent", failure.message) from failure
+
+def _present(change: Change | None, session_id: str) -> Change:
+    if change is None or change.lane.thread.deleted:
+        raise not_found("session", session_id)
+    return change
+
+
+def _refuse_terminated(lane: Lane) -> None:
+    if lane.terminated:
+        raise wrong_state(f"session {lane.session.session_id} is archived: it can only be read")
+
+
+def _to_the_millisecond(moment: datetime) -> datetime:
+    """Clients see milliseconds: what they read of a session finds it again in a filter."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -20,7 +20,7 @@ from services.ledger import log_entry, log_page_store
 from services.ledger.log_cursor import POSITION_MAX
 from services.ledger.log_probe import SessionProbe
 from services.ledger.log_row import Planned
-from services.ledger.log_types import SESSION_DELETED
+from services.ledger.log_types import SESSION_DELETED, TERMINATED
 from services.ledger.stream_feed import Feed, Page, frame
 from services.ledger.stream_subscriber import Limits, Subscriber
 
@@ -32,6 +32,7 @@ _PAGE_BYTES = 2**20
 _POLL_S = 1.5
 _CHECKPOINT_S = 5.0
 _LIMITS = Limits()
+_LAST = (SESSION_DELETED, TERMINATED)
 
 
 class Hub:
@@ -127,8 +128,10 @@ class Hub:
         subscriber = Subscriber(request.event_deltas, self._limits)
         feed.expect()
         try:
-            position = await self._start(feed, subscriber, workspace_id, request)
-            yield session_pb2.StreamEventsResponse(position_through=position)
+            position, over = await self._start(feed, subscriber, workspace_id, request)
+            yield session_pb2.StreamEventsResponse(position_through=position, end=over)
+            if over:
+                return
             while position < subscriber.replay_through:
                 response = await self._replay(key, position, subscriber.replay_through)
                 position = response.position_through
@@ -154,7 +157,8 @@ class Hub:
         subscriber: Subscriber,
         workspace_id: str,
         request: session_pb2.StreamEventsRequest,
-    ) -> int:
+    ) -> tuple[int, bool]:
+        """Where the subscription begins, and whether nothing will ever follow."""
         found = await self._probe(self._db, workspace_id, request.session_id)
         if found is None or found.deleted:
             raise not_found("session", request.session_id)
@@ -163,7 +167,7 @@ class Hub:
         if start > head:
             raise invalid("position_after", f"the log has reached {head}, not {start}")
         feed.join(subscriber, head, start)
-        return start
+        return start, found.terminated and start == head
 
     async def _replay(
         self, key: tuple[str, str], after: int, through: int
@@ -222,5 +226,5 @@ def _response(
         if shared.position:
             position = max(position, shared.position)
             break
-    end = any(shared.type == SESSION_DELETED for shared in frames[-1:])
+    end = any(shared.type in _LAST for shared in frames[-1:])
     return session_pb2.StreamEventsResponse(frames=frames, position_through=position, end=end)

@@ -27,10 +27,12 @@ from services.context import service as context_service
 from services.journal import service as journal_service
 from services.ledger import session_store
 from services.ledger.attach import Attachments
+from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
 from services.ledger.service import SessionServicer, TurnServicer
+from services.ledger.session_pages import SessionPages
 from services.ledger.sessions import Sessions
 from services.ledger.stream import Hub
 from services.ledger.verify import Verifier
@@ -178,10 +180,13 @@ class Stage:
         sessions = Sessions(
             lanes,
             self.dispatcher,
-            registry_pb2_grpc.RegistryServiceStub(kernel.channel("registry")),
-            tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
+            Definitions(
+                registry_pb2_grpc.RegistryServiceStub(kernel.channel("registry")),
+                tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
+            ),
         )
-        public = SessionServicer(sessions, History(db, ring, session_store.probe), hub)
+        history = History(db, ring, session_store.probe)
+        public = SessionServicer(sessions, SessionPages(db, ring), history, hub)
         kernel.register(session_pb2_grpc.add_SessionServiceServicer_to_server, public)
         verifier = Verifier(db, ring, session_store.probe)
         attachments = Attachments(lanes, self.dispatcher)

@@ -19,10 +19,12 @@ from foundation.rpc.context import CallContext, serving
 from foundation.storage import Database, SealRing
 from services.ledger import session_store
 from services.ledger.attach import Attachments
+from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
 from services.ledger.service import SessionServicer, TurnServicer
+from services.ledger.session_pages import SessionPages
 from services.ledger.sessions import Sessions
 from services.ledger.stream import Hub
 from services.ledger.verify import Verifier
@@ -356,8 +358,10 @@ async def open_ledger(dsn: str, **options: Any) -> AsyncGenerator[Ledger]:
     lanes = Lanes(db, ring, hub)
     dispatcher = Dispatcher(db, lanes, **options)
     registry = cast(registry_pb2_grpc.RegistryServiceStub, Registry())
-    sessions = Sessions(lanes, dispatcher, registry, cast(tools_pb2_grpc.ToolServiceStub, Tools()))
-    public = SessionServicer(sessions, History(db, ring, session_store.probe), hub)
+    definitions = Definitions(registry, cast(tools_pb2_grpc.ToolServiceStub, Tools()))
+    sessions = Sessions(lanes, dispatcher, definitions)
+    pages = SessionPages(db, ring)
+    public = SessionServicer(sessions, pages, History(db, ring, session_store.probe), hub)
     internal = TurnServicer(
         lanes,
         sessions,

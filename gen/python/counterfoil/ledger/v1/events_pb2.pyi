@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from counterfoil.registry.v1 import agent_pb2 as _agent_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -637,6 +638,9 @@ class Event(_message.Message):
     SESSION_DELETED_FIELD_NUMBER: _builtins.int
     THREAD_STATUS_RUNNING_FIELD_NUMBER: _builtins.int
     THREAD_STATUS_IDLE_FIELD_NUMBER: _builtins.int
+    SESSION_UPDATED_FIELD_NUMBER: _builtins.int
+    SESSION_STATUS_TERMINATED_FIELD_NUMBER: _builtins.int
+    THREAD_STATUS_TERMINATED_FIELD_NUMBER: _builtins.int
     MODEL_REQUEST_START_FIELD_NUMBER: _builtins.int
     MODEL_REQUEST_END_FIELD_NUMBER: _builtins.int
     PROCESSED_AT_FIELD_NUMBER: _builtins.int
@@ -711,6 +715,18 @@ class Event(_message.Message):
         """A thread waits."""
 
     @_builtins.property
+    def session_updated(self) -> Global___SessionUpdated:
+        """Title, metadata or the session's copy of its agent changed."""
+
+    @_builtins.property
+    def session_status_terminated(self) -> Global___SessionStatusTerminated:
+        """The session is over; streams end behind it."""
+
+    @_builtins.property
+    def thread_status_terminated(self) -> Global___ThreadStatusTerminated:
+        """A thread is over."""
+
+    @_builtins.property
     def model_request_start(self) -> Global___ModelRequestStart:
         """A model request began."""
 
@@ -743,15 +759,18 @@ class Event(_message.Message):
         session_deleted: Global___SessionDeleted | None = ...,
         thread_status_running: Global___ThreadStatusRunning | None = ...,
         thread_status_idle: Global___ThreadStatusIdle | None = ...,
+        session_updated: Global___SessionUpdated | None = ...,
+        session_status_terminated: Global___SessionStatusTerminated | None = ...,
+        thread_status_terminated: Global___ThreadStatusTerminated | None = ...,
         model_request_start: Global___ModelRequestStart | None = ...,
         model_request_end: Global___ModelRequestEnd | None = ...,
         processed_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_running", b"session_status_running", "session_usage", b"session_usage", "system_message", b"system_message", "thread_status_idle", b"thread_status_idle", "thread_status_running", b"thread_status_running", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_running", b"session_status_running", "session_status_terminated", b"session_status_terminated", "session_updated", b"session_updated", "session_usage", b"session_usage", "system_message", b"system_message", "thread_status_idle", b"thread_status_idle", "thread_status_running", b"thread_status_running", "thread_status_terminated", b"thread_status_terminated", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "id", b"id", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_running", b"session_status_running", "session_usage", b"session_usage", "system_message", b"system_message", "thread_status_idle", b"thread_status_idle", "thread_status_running", b"thread_status_running", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "id", b"id", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_running", b"session_status_running", "session_status_terminated", b"session_status_terminated", "session_updated", b"session_updated", "session_usage", b"session_usage", "system_message", b"system_message", "thread_status_idle", b"thread_status_idle", "thread_status_running", b"thread_status_running", "thread_status_terminated", b"thread_status_terminated", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["user_message", "user_interrupt", "user_custom_tool_result", "user_tool_confirmation", "system_message", "agent_message", "agent_thinking", "agent_tool_use", "agent_tool_result", "agent_custom_tool_use", "session_status_running", "session_status_idle", "session_error", "session_usage", "session_deleted", "thread_status_running", "thread_status_idle", "model_request_start", "model_request_end"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["user_message", "user_interrupt", "user_custom_tool_result", "user_tool_confirmation", "system_message", "agent_message", "agent_thinking", "agent_tool_use", "agent_tool_result", "agent_custom_tool_use", "session_status_running", "session_status_idle", "session_error", "session_usage", "session_deleted", "thread_status_running", "thread_status_idle", "session_updated", "session_status_terminated", "thread_status_terminated", "model_request_start", "model_request_end"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1346,6 +1365,105 @@ class SessionDeleted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionDeleted: _TypeAlias = SessionDeleted  # noqa: Y015
+
+@_typing.final
+class SessionUpdated(_message.Message):
+    """SessionUpdated says what an update changed; what it left alone is absent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    title: _builtins.str
+    """The title; empty when it was cleared."""
+    @_builtins.property
+    def agent(self) -> _agent_pb2.SessionAgent:
+        """The session's own copy of its agent, complete."""
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The metadata, complete; absent when nothing is left of it."""
+
+    def __init__(
+        self,
+        *,
+        agent: _agent_pb2.SessionAgent | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        title: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "title", b"title"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "metadata", b"metadata", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
+    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
+
+Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
+
+@_typing.final
+class SessionStatusTerminated(_message.Message):
+    """SessionStatusTerminated has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionStatusTerminated: _TypeAlias = SessionStatusTerminated  # noqa: Y015
+
+@_typing.final
+class ThreadStatusTerminated(_message.Message):
+    """ThreadStatusTerminated says that a thread takes no further input."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_NAME_FIELD_NUMBER: _builtins.int
+    SESSION_THREAD_ID_FIELD_NUMBER: _builtins.int
+    agent_name: _builtins.str
+    """Name of the thread's agent."""
+    session_thread_id: _builtins.str
+    """The thread."""
+    def __init__(
+        self,
+        *,
+        agent_name: _builtins.str = ...,
+        session_thread_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_name", b"agent_name", "session_thread_id", b"session_thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ThreadStatusTerminated: _TypeAlias = ThreadStatusTerminated  # noqa: Y015
 
 @_typing.final
 class ModelRequestStart(_message.Message):

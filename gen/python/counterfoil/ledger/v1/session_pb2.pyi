@@ -6,7 +6,9 @@ isort:skip_file
 from collections import abc as _abc
 from counterfoil.ledger.v1 import events_pb2 as _events_pb2
 from counterfoil.registry.v1 import agent_pb2 as _agent_pb2
+from counterfoil.types.v1 import annotations_pb2 as _annotations_pb2
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -141,9 +143,9 @@ class SessionStats(_message.Message):
     ACTIVE_SECONDS_FIELD_NUMBER: _builtins.int
     DURATION_SECONDS_FIELD_NUMBER: _builtins.int
     active_seconds: _builtins.float
-    """Seconds in which a thread ran."""
+    """Seconds in which a thread ran, the current span included."""
     duration_seconds: _builtins.float
-    """Seconds since creation, frozen when the session ends."""
+    """Seconds since creation, frozen when the session is archived."""
     def __init__(
         self,
         *,
@@ -250,7 +252,7 @@ class Session(_message.Message):
 
     @_builtins.property
     def usage(self) -> _events_pb2.Usage:
-        """Usage so far."""
+        """Usage so far, as the last `session.usage` said it and what came since. `list_cost` is null: no prices are kept yet."""
 
     @_builtins.property
     def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -321,10 +323,15 @@ class CreateSessionRequest(_message.Message):
     TITLE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     INITIAL_EVENTS_FIELD_NUMBER: _builtins.int
+    VAULT_IDS_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     environment_id: _builtins.str
     """The environment."""
     title: _builtins.str
     """Title, at most 1000 characters; null or absent for none."""
+    budget: _builtins.bytes
+    """Budget, raw JSON; not supported yet: refused unless null."""
     @_builtins.property
     def agent(self) -> Global___AgentReference:
         """The agent."""
@@ -337,6 +344,14 @@ class CreateSessionRequest(_message.Message):
     def initial_events(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.ClientEvent]:
         """Events that are admitted with the session: messages only, at most 50."""
 
+    @_builtins.property
+    def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Vaults; not supported yet: refused unless empty or null."""
+
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Resources, raw JSON; not supported yet: refused unless empty or null."""
+
     def __init__(
         self,
         *,
@@ -345,10 +360,13 @@ class CreateSessionRequest(_message.Message):
         title: _builtins.str | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         initial_events: _abc.Iterable[_events_pb2.ClientEvent] | None = ...,
+        vault_ids: _abc.Iterable[_builtins.str] | None = ...,
+        resources: _abc.Iterable[_builtins.bytes] | None = ...,
+        budget: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "title", b"title"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "environment_id", b"environment_id", "initial_events", b"initial_events", "metadata", b"metadata", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "budget", b"budget", "environment_id", b"environment_id", "initial_events", b"initial_events", "metadata", b"metadata", "resources", b"resources", "title", b"title", "vault_ids", b"vault_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
     _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
@@ -379,6 +397,354 @@ class CreateSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateSessionResponse: _TypeAlias = CreateSessionResponse  # noqa: Y015
+
+@_typing.final
+class SessionAgentUpdate(_message.Message):
+    """SessionAgentUpdate replaces parts of a session's own copy of its agent. Each list that is present becomes the new value, an empty one clears, an
+    absent one stays.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOLS_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tools(self) -> Global___SessionTools:
+        """Tools, at most 256 entries."""
+
+    @_builtins.property
+    def mcp_servers(self) -> Global___SessionMcpServers:
+        """MCP servers, at most 20, each used by one toolset."""
+
+    def __init__(
+        self,
+        *,
+        tools: Global___SessionTools | None = ...,
+        mcp_servers: Global___SessionMcpServers | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mcp_servers", b"mcp_servers", "tools", b"tools"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mcp_servers", b"mcp_servers", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionAgentUpdate: _TypeAlias = SessionAgentUpdate  # noqa: Y015
+
+@_typing.final
+class SessionTools(_message.Message):
+    """SessionTools is a list of tools that can be absent; in JSON an array."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.Tool]:
+        """The tools."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_agent_pb2.Tool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionTools: _TypeAlias = SessionTools  # noqa: Y015
+
+@_typing.final
+class SessionMcpServers(_message.Message):
+    """SessionMcpServers is a list of MCP servers that can be absent; in JSON an array."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.McpServer]:
+        """The servers."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_agent_pb2.McpServer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionMcpServers: _TypeAlias = SessionMcpServers  # noqa: Y015
+
+@_typing.final
+class UpdateSessionRequest(_message.Message):
+    """UpdateSessionRequest holds changes of a session; what is absent stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    VAULT_IDS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Session id."""
+    title: _builtins.str
+    """Title, at most 1000 characters; null or empty clears it."""
+    budget: _builtins.bytes
+    """Budget, raw JSON; not supported yet: refused unless null, which changes nothing."""
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the fields below are to change; REST fills it from the members that are present."""
+
+    @_builtins.property
+    def metadata(self) -> _annotations_pb2.MetadataPatch:
+        """Changes of the metadata, key by key: a text sets, null removes. At most 16 pairs may be left, keys up to 64, values up to 512 characters."""
+
+    @_builtins.property
+    def agent(self) -> Global___SessionAgentUpdate:
+        """Changes of the agent; refused while the session runs."""
+
+    @_builtins.property
+    def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Vaults; cannot be changed: refused unless empty or null, which changes nothing."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        title: _builtins.str | None = ...,
+        metadata: _annotations_pb2.MetadataPatch | None = ...,
+        agent: Global___SessionAgentUpdate | None = ...,
+        budget: _builtins.bytes = ...,
+        vault_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "metadata", b"metadata", "title", b"title", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "budget", b"budget", "metadata", b"metadata", "session_id", b"session_id", "title", b"title", "update_mask", b"update_mask", "vault_ids", b"vault_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
+    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
+
+Global___UpdateSessionRequest: _TypeAlias = UpdateSessionRequest  # noqa: Y015
+
+@_typing.final
+class UpdateSessionResponse(_message.Message):
+    """UpdateSessionResponse holds the session as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateSessionResponse: _TypeAlias = UpdateSessionResponse  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionRequest(_message.Message):
+    """ArchiveSessionRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Session id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionRequest: _TypeAlias = ArchiveSessionRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionResponse(_message.Message):
+    """ArchiveSessionResponse holds the archived session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionResponse: _TypeAlias = ArchiveSessionResponse  # noqa: Y015
+
+@_typing.final
+class ListSessionsRequest(_message.Message):
+    """ListSessionsRequest says which sessions, and which page of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    CREATED_AT_GT_FIELD_NUMBER: _builtins.int
+    CREATED_AT_GTE_FIELD_NUMBER: _builtins.int
+    CREATED_AT_LT_FIELD_NUMBER: _builtins.int
+    CREATED_AT_LTE_FIELD_NUMBER: _builtins.int
+    DEPLOYMENT_ID_FIELD_NUMBER: _builtins.int
+    MEMORY_STORE_ID_FIELD_NUMBER: _builtins.int
+    INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    """Only sessions of this agent."""
+    agent_version: _builtins.int
+    """Only sessions of this version of `agent_id`."""
+    deployment_id: _builtins.str
+    """Only sessions of this deployment. There are no deployments yet, so that every value finds nothing."""
+    memory_store_id: _builtins.str
+    """Only sessions with this memory store. There are no memory stores yet, so that every value finds nothing."""
+    include_archived: _builtins.bool
+    """Whether archived sessions are listed; default false."""
+    order: Global___ListOrder.ValueType
+    """Direction by creation time; default descending, newest first."""
+    limit: _builtins.int
+    """Sessions a page, 1 to 100; default 20."""
+    page: _builtins.str
+    """Cursor from `next_page` or `prev_page`, bound to the order."""
+    @_builtins.property
+    def created_at_gt(self) -> _timestamp_pb2.Timestamp:
+        """Only sessions created after this time."""
+
+    @_builtins.property
+    def created_at_gte(self) -> _timestamp_pb2.Timestamp:
+        """Only sessions created at or after this time."""
+
+    @_builtins.property
+    def created_at_lt(self) -> _timestamp_pb2.Timestamp:
+        """Only sessions created before this time."""
+
+    @_builtins.property
+    def created_at_lte(self) -> _timestamp_pb2.Timestamp:
+        """Only sessions created at or before this time."""
+
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[Global___SessionStatus.ValueType]:
+        """Only sessions in one of these states; empty for all."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str | None = ...,
+        agent_version: _builtins.int | None = ...,
+        created_at_gt: _timestamp_pb2.Timestamp | None = ...,
+        created_at_gte: _timestamp_pb2.Timestamp | None = ...,
+        created_at_lt: _timestamp_pb2.Timestamp | None = ...,
+        created_at_lte: _timestamp_pb2.Timestamp | None = ...,
+        deployment_id: _builtins.str | None = ...,
+        memory_store_id: _builtins.str | None = ...,
+        include_archived: _builtins.bool = ...,
+        statuses: _abc.Iterable[Global___SessionStatus.ValueType] | None = ...,
+        order: Global___ListOrder.ValueType = ...,
+        limit: _builtins.int | None = ...,
+        page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_version", b"_agent_version", "_deployment_id", b"_deployment_id", "_limit", b"_limit", "_memory_store_id", b"_memory_store_id", "_page", b"_page", "agent_id", b"agent_id", "agent_version", b"agent_version", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "deployment_id", b"deployment_id", "limit", b"limit", "memory_store_id", b"memory_store_id", "page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id", "_agent_version", b"_agent_version", "_deployment_id", b"_deployment_id", "_limit", b"_limit", "_memory_store_id", b"_memory_store_id", "_page", b"_page", "agent_id", b"agent_id", "agent_version", b"agent_version", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "deployment_id", b"deployment_id", "include_archived", b"include_archived", "limit", b"limit", "memory_store_id", b"memory_store_id", "order", b"order", "page", b"page", "statuses", b"statuses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_id: _TypeAlias = _typing.Literal["agent_id"]  # noqa: Y015
+    _WhichOneofArgType__agent_id: _TypeAlias = _typing.Literal["_agent_id", b"_agent_id"]  # noqa: Y015
+    _WhichOneofReturnType__agent_version: _TypeAlias = _typing.Literal["agent_version"]  # noqa: Y015
+    _WhichOneofArgType__agent_version: _TypeAlias = _typing.Literal["_agent_version", b"_agent_version"]  # noqa: Y015
+    _WhichOneofReturnType__deployment_id: _TypeAlias = _typing.Literal["deployment_id"]  # noqa: Y015
+    _WhichOneofArgType__deployment_id: _TypeAlias = _typing.Literal["_deployment_id", b"_deployment_id"]  # noqa: Y015
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__memory_store_id: _TypeAlias = _typing.Literal["memory_store_id"]  # noqa: Y015
+    _WhichOneofArgType__memory_store_id: _TypeAlias = _typing.Literal["_memory_store_id", b"_memory_store_id"]  # noqa: Y015
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_id) -> _WhichOneofReturnType__agent_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_version) -> _WhichOneofReturnType__agent_version | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deployment_id) -> _WhichOneofReturnType__deployment_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_store_id) -> _WhichOneofReturnType__memory_store_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+
+Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest  # noqa: Y015
+
+@_typing.final
+class ListSessionsResponse(_message.Message):
+    """ListSessionsResponse holds a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    PREV_PAGE_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    """Cursor of the next page, or null."""
+    prev_page: _builtins.str
+    """Cursor of the page before, or null."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
+        """The sessions, in the order of the list whichever way the page was reached."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[Global___Session] | None = ...,
+        next_page: _builtins.str | None = ...,
+        prev_page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "_prev_page", b"_prev_page", "next_page", b"next_page", "prev_page", b"prev_page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "_prev_page", b"_prev_page", "data", b"data", "next_page", b"next_page", "prev_page", b"prev_page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_page: _TypeAlias = _typing.Literal["next_page"]  # noqa: Y015
+    _WhichOneofArgType__next_page: _TypeAlias = _typing.Literal["_next_page", b"_next_page"]  # noqa: Y015
+    _WhichOneofReturnType__prev_page: _TypeAlias = _typing.Literal["prev_page"]  # noqa: Y015
+    _WhichOneofArgType__prev_page: _TypeAlias = _typing.Literal["_prev_page", b"_prev_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_page) -> _WhichOneofReturnType__next_page | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prev_page) -> _WhichOneofReturnType__prev_page | None: ...
+
+Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse  # noqa: Y015
 
 @_typing.final
 class GetSessionRequest(_message.Message):
@@ -533,6 +899,7 @@ class ListEventsRequest(_message.Message):
     ORDER_FIELD_NUMBER: _builtins.int
     PAGE_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Session id."""
     limit: _builtins.int
@@ -541,6 +908,8 @@ class ListEventsRequest(_message.Message):
     """Direction; default ascending."""
     page: _builtins.str
     """Cursor from `next_page`, bound to session and order."""
+    thread_id: _builtins.str
+    """Only what this thread shows; empty for the session's history, which is that of its primary thread."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these event types; empty for all."""
@@ -553,10 +922,11 @@ class ListEventsRequest(_message.Message):
         order: Global___ListOrder.ValueType = ...,
         page: _builtins.str | None = ...,
         types: _abc.Iterable[_builtins.str] | None = ...,
+        thread_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "order", b"order", "page", b"page", "session_id", b"session_id", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "order", b"order", "page", b"page", "session_id", b"session_id", "thread_id", b"thread_id", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -608,10 +978,13 @@ class StreamEventsRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     POSITION_AFTER_FIELD_NUMBER: _builtins.int
     EVENT_DELTAS_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Session id."""
     position_after: _builtins.int
     """Start directly behind this position; absent: behind the newest entry at the moment of subscription."""
+    thread_id: _builtins.str
+    """Only what this thread shows; empty for the session's events, which are those of its primary thread."""
     @_builtins.property
     def event_deltas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Previews to deliver: `agent.message`, `agent.thinking`; other values are refused."""
@@ -622,10 +995,11 @@ class StreamEventsRequest(_message.Message):
         session_id: _builtins.str = ...,
         position_after: _builtins.int | None = ...,
         event_deltas: _abc.Iterable[_builtins.str] | None = ...,
+        thread_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_position_after", b"_position_after", "position_after", b"position_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position_after", b"_position_after", "event_deltas", b"event_deltas", "position_after", b"position_after", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position_after", b"_position_after", "event_deltas", b"event_deltas", "position_after", b"position_after", "session_id", b"session_id", "thread_id", b"thread_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__position_after: _TypeAlias = _typing.Literal["position_after"]  # noqa: Y015
     _WhichOneofArgType__position_after: _TypeAlias = _typing.Literal["_position_after", b"_position_after"]  # noqa: Y015
@@ -825,23 +1199,38 @@ class ListThreadsRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    STATUSES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Session id."""
     limit: _builtins.int
     """Threads a page, 1 to 1000; default 1000."""
+    page: _builtins.str
+    """Cursor from `next_page`; none is issued yet, so that every value is refused."""
+    @_builtins.property
+    def statuses(self) -> _containers.RepeatedScalarFieldContainer[Global___SessionStatus.ValueType]:
+        """Only threads in one of these states; empty for all."""
+
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         limit: _builtins.int | None = ...,
+        page: _builtins.str | None = ...,
+        statuses: _abc.Iterable[Global___SessionStatus.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "page", b"page", "session_id", b"session_id", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
 
 Global___ListThreadsRequest: _TypeAlias = ListThreadsRequest  # noqa: Y015
 
@@ -874,3 +1263,103 @@ class ListThreadsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next_page) -> _WhichOneofReturnType__next_page | None: ...
 
 Global___ListThreadsResponse: _TypeAlias = ListThreadsResponse  # noqa: Y015
+
+@_typing.final
+class GetThreadRequest(_message.Message):
+    """GetThreadRequest names a thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Session id."""
+    thread_id: _builtins.str
+    """Thread id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        thread_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetThreadRequest: _TypeAlias = GetThreadRequest  # noqa: Y015
+
+@_typing.final
+class GetThreadResponse(_message.Message):
+    """GetThreadResponse holds the thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def thread(self) -> Global___Thread:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: Global___Thread | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetThreadResponse: _TypeAlias = GetThreadResponse  # noqa: Y015
+
+@_typing.final
+class ArchiveThreadRequest(_message.Message):
+    """ArchiveThreadRequest names a thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    THREAD_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Session id."""
+    thread_id: _builtins.str
+    """Thread id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        thread_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "thread_id", b"thread_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveThreadRequest: _TypeAlias = ArchiveThreadRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveThreadResponse(_message.Message):
+    """ArchiveThreadResponse holds the archived thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def thread(self) -> Global___Thread:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: Global___Thread | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveThreadResponse: _TypeAlias = ArchiveThreadResponse  # noqa: Y015

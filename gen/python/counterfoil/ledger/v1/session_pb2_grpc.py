@@ -45,6 +45,21 @@ class SessionServiceStub:
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetSessionRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetSessionResponse.FromString,
                 _registered_method=True)
+        self.ListSessions = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/ListSessions',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListSessionsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListSessionsResponse.FromString,
+                _registered_method=True)
+        self.UpdateSession = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/UpdateSession',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.UpdateSessionRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.UpdateSessionResponse.FromString,
+                _registered_method=True)
+        self.ArchiveSession = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/ArchiveSession',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveSessionRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveSessionResponse.FromString,
+                _registered_method=True)
         self.DeleteSession = channel.unary_unary(
                 '/counterfoil.ledger.v1.SessionService/DeleteSession',
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.DeleteSessionRequest.SerializeToString,
@@ -70,6 +85,16 @@ class SessionServiceStub:
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListThreadsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListThreadsResponse.FromString,
                 _registered_method=True)
+        self.GetThread = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/GetThread',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetThreadRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetThreadResponse.FromString,
+                _registered_method=True)
+        self.ArchiveThread = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/ArchiveThread',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveThreadRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveThreadResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer:
@@ -92,9 +117,37 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSessions(self, request, context):
+        """ListSessions returns a page of the workspace's sessions by creation time. Reads only; a page holds at most 8 MiB of definitions and may be
+        shorter than `limit`. Fails with INVALID_FIELD (a cursor of another list or order, a filter that excludes the cursor's place, `agent_version`
+        without `agent_id`).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSession(self, request, context):
+        """UpdateSession changes title, metadata, or the tools and MCP servers of the session's own copy of its agent. What changed is published as one
+        `session.updated`; a request that changes nothing publishes nothing. A turn that has begun keeps the tools that it began with; later ones have
+        the new ones. Idempotent. Fails with WRONG_STATE (terminated; `agent` while the session runs), INVALID_FIELD, UNSUPPORTED (budget, vaults, a tool
+        that no owner serves), NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveSession(self, request, context):
+        """ArchiveSession ends a session for good: calls that wait for answers are closed with error results, a retry is cancelled, the status becomes
+        `terminated`, and open streams end behind `session.status_terminated`. The history stays readable; input that was queued is never processed.
+        Idempotent: the first time stays. Fails with WRONG_STATE while the session runs, NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteSession(self, request, context):
         """DeleteSession fences the session, publishes `session.deleted` to its streams and leaves tombstones; bodies are erased by whoever runs next. After
-        success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs.
+        success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs; one that waits for a retry is deleted, and its retry with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,14 +172,30 @@ class SessionServiceServicer:
 
     def StreamEvents(self, request, context):
         """StreamEvents delivers every log entry behind the start position in order, then goes on live; a queued event is delivered twice, the second time
-        with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. Fails with NOT_FOUND before the first message.
+        with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. On a terminated session what lies behind the start
+        position is delivered, then the stream ends. Fails with NOT_FOUND before the first message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListThreads(self, request, context):
-        """ListThreads returns the session's threads, the primary first.
+        """ListThreads returns the session's threads, the primary first. Fails with NOT_FOUND, INVALID_FIELD (a cursor that nobody issued).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetThread(self, request, context):
+        """GetThread returns a thread. Fails with NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveThread(self, request, context):
+        """ArchiveThread ends a thread. The primary thread lives as long as its session, and sessions have no other thread yet: fails with WRONG_STATE,
+        which names ArchiveSession, unless that was done already. Fails with NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,6 +213,21 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.GetSession,
                     request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetSessionRequest.FromString,
                     response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetSessionResponse.SerializeToString,
+            ),
+            'ListSessions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSessions,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListSessionsRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListSessionsResponse.SerializeToString,
+            ),
+            'UpdateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSession,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.UpdateSessionRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.UpdateSessionResponse.SerializeToString,
+            ),
+            'ArchiveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveSession,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveSessionRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveSessionResponse.SerializeToString,
             ),
             'DeleteSession': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSession,
@@ -169,6 +253,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListThreads,
                     request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListThreadsRequest.FromString,
                     response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListThreadsResponse.SerializeToString,
+            ),
+            'GetThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetThread,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetThreadRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetThreadResponse.SerializeToString,
+            ),
+            'ArchiveThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveThread,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveThreadRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveThreadResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -226,6 +320,87 @@ class SessionService:
             '/counterfoil.ledger.v1.SessionService/GetSession',
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetSessionRequest.SerializeToString,
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/ListSessions',
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListSessionsRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/UpdateSession',
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.UpdateSessionRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.UpdateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/ArchiveSession',
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveSessionRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -361,6 +536,60 @@ class SessionService:
             '/counterfoil.ledger.v1.SessionService/ListThreads',
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListThreadsRequest.SerializeToString,
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.ListThreadsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/GetThread',
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetThreadRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.GetThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/ArchiveThread',
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveThreadRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ArchiveThreadResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,9 +23,25 @@ class SessionServiceStub:
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """GetSession returns a session. Fails with NOT_FOUND."""
+    ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
+    """ListSessions returns a page of the workspace's sessions by creation time. Reads only; a page holds at most 8 MiB of definitions and may be
+    shorter than `limit`. Fails with INVALID_FIELD (a cursor of another list or order, a filter that excludes the cursor's place, `agent_version`
+    without `agent_id`).
+    """
+    UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
+    """UpdateSession changes title, metadata, or the tools and MCP servers of the session's own copy of its agent. What changed is published as one
+    `session.updated`; a request that changes nothing publishes nothing. A turn that has begun keeps the tools that it began with; later ones have
+    the new ones. Idempotent. Fails with WRONG_STATE (terminated; `agent` while the session runs), INVALID_FIELD, UNSUPPORTED (budget, vaults, a tool
+    that no owner serves), NOT_FOUND.
+    """
+    ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]
+    """ArchiveSession ends a session for good: calls that wait for answers are closed with error results, a retry is cancelled, the status becomes
+    `terminated`, and open streams end behind `session.status_terminated`. The history stays readable; input that was queued is never processed.
+    Idempotent: the first time stays. Fails with WRONG_STATE while the session runs, NOT_FOUND.
+    """
     DeleteSession: _aio.UnaryUnaryMultiCallable[_session_pb2.DeleteSessionRequest, _session_pb2.DeleteSessionResponse]
     """DeleteSession fences the session, publishes `session.deleted` to its streams and leaves tombstones; bodies are erased by whoever runs next. After
-    success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs.
+    success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs; one that waits for a retry is deleted, and its retry with it.
     """
     SubmitEvents: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitEventsRequest, _session_pb2.SubmitEventsResponse]
     """SubmitEvents admits client events, all or none. After success the events, their effects on actions and status, and the wake-up that will run them
@@ -38,10 +54,17 @@ class SessionServiceStub:
     """
     StreamEvents: _aio.UnaryStreamMultiCallable[_session_pb2.StreamEventsRequest, _session_pb2.StreamEventsResponse]
     """StreamEvents delivers every log entry behind the start position in order, then goes on live; a queued event is delivered twice, the second time
-    with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. Fails with NOT_FOUND before the first message.
+    with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. On a terminated session what lies behind the start
+    position is delivered, then the stream ends. Fails with NOT_FOUND before the first message.
     """
     ListThreads: _aio.UnaryUnaryMultiCallable[_session_pb2.ListThreadsRequest, _session_pb2.ListThreadsResponse]
-    """ListThreads returns the session's threads, the primary first."""
+    """ListThreads returns the session's threads, the primary first. Fails with NOT_FOUND, INVALID_FIELD (a cursor that nobody issued)."""
+    GetThread: _aio.UnaryUnaryMultiCallable[_session_pb2.GetThreadRequest, _session_pb2.GetThreadResponse]
+    """GetThread returns a thread. Fails with NOT_FOUND."""
+    ArchiveThread: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveThreadRequest, _session_pb2.ArchiveThreadResponse]
+    """ArchiveThread ends a thread. The primary thread lives as long as its session, and sessions have no other thread yet: fails with WRONG_STATE,
+    which names ArchiveSession, unless that was done already. Fails with NOT_FOUND.
+    """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """SessionService is the public side of the ledger: sessions, their threads, their events."""
@@ -66,13 +89,47 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """GetSession returns a session. Fails with NOT_FOUND."""
 
     @_abc_1.abstractmethod
+    def ListSessions(
+        self,
+        request: _session_pb2.ListSessionsRequest,
+        context: _aio.ServicerContext[_session_pb2.ListSessionsRequest, _abc.Awaitable[_session_pb2.ListSessionsResponse]],
+    ) -> _abc.Awaitable[_session_pb2.ListSessionsResponse]:
+        """ListSessions returns a page of the workspace's sessions by creation time. Reads only; a page holds at most 8 MiB of definitions and may be
+        shorter than `limit`. Fails with INVALID_FIELD (a cursor of another list or order, a filter that excludes the cursor's place, `agent_version`
+        without `agent_id`).
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateSession(
+        self,
+        request: _session_pb2.UpdateSessionRequest,
+        context: _aio.ServicerContext[_session_pb2.UpdateSessionRequest, _abc.Awaitable[_session_pb2.UpdateSessionResponse]],
+    ) -> _abc.Awaitable[_session_pb2.UpdateSessionResponse]:
+        """UpdateSession changes title, metadata, or the tools and MCP servers of the session's own copy of its agent. What changed is published as one
+        `session.updated`; a request that changes nothing publishes nothing. A turn that has begun keeps the tools that it began with; later ones have
+        the new ones. Idempotent. Fails with WRONG_STATE (terminated; `agent` while the session runs), INVALID_FIELD, UNSUPPORTED (budget, vaults, a tool
+        that no owner serves), NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def ArchiveSession(
+        self,
+        request: _session_pb2.ArchiveSessionRequest,
+        context: _aio.ServicerContext[_session_pb2.ArchiveSessionRequest, _abc.Awaitable[_session_pb2.ArchiveSessionResponse]],
+    ) -> _abc.Awaitable[_session_pb2.ArchiveSessionResponse]:
+        """ArchiveSession ends a session for good: calls that wait for answers are closed with error results, a retry is cancelled, the status becomes
+        `terminated`, and open streams end behind `session.status_terminated`. The history stays readable; input that was queued is never processed.
+        Idempotent: the first time stays. Fails with WRONG_STATE while the session runs, NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
     def DeleteSession(
         self,
         request: _session_pb2.DeleteSessionRequest,
         context: _aio.ServicerContext[_session_pb2.DeleteSessionRequest, _abc.Awaitable[_session_pb2.DeleteSessionResponse]],
     ) -> _abc.Awaitable[_session_pb2.DeleteSessionResponse]:
         """DeleteSession fences the session, publishes `session.deleted` to its streams and leaves tombstones; bodies are erased by whoever runs next. After
-        success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs.
+        success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs; one that waits for a retry is deleted, and its retry with it.
         """
 
     @_abc_1.abstractmethod
@@ -103,7 +160,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_session_pb2.StreamEventsRequest, _abc.AsyncIterator[_session_pb2.StreamEventsResponse]],
     ) -> _abc.AsyncIterator[_session_pb2.StreamEventsResponse]:
         """StreamEvents delivers every log entry behind the start position in order, then goes on live; a queued event is delivered twice, the second time
-        with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. Fails with NOT_FOUND before the first message.
+        with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. On a terminated session what lies behind the start
+        position is delivered, then the stream ends. Fails with NOT_FOUND before the first message.
         """
 
     @_abc_1.abstractmethod
@@ -112,6 +170,24 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ListThreadsRequest,
         context: _aio.ServicerContext[_session_pb2.ListThreadsRequest, _abc.Awaitable[_session_pb2.ListThreadsResponse]],
     ) -> _abc.Awaitable[_session_pb2.ListThreadsResponse]:
-        """ListThreads returns the session's threads, the primary first."""
+        """ListThreads returns the session's threads, the primary first. Fails with NOT_FOUND, INVALID_FIELD (a cursor that nobody issued)."""
+
+    @_abc_1.abstractmethod
+    def GetThread(
+        self,
+        request: _session_pb2.GetThreadRequest,
+        context: _aio.ServicerContext[_session_pb2.GetThreadRequest, _abc.Awaitable[_session_pb2.GetThreadResponse]],
+    ) -> _abc.Awaitable[_session_pb2.GetThreadResponse]:
+        """GetThread returns a thread. Fails with NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def ArchiveThread(
+        self,
+        request: _session_pb2.ArchiveThreadRequest,
+        context: _aio.ServicerContext[_session_pb2.ArchiveThreadRequest, _abc.Awaitable[_session_pb2.ArchiveThreadResponse]],
+    ) -> _abc.Awaitable[_session_pb2.ArchiveThreadResponse]:
+        """ArchiveThread ends a thread. The primary thread lives as long as its session, and sessions have no other thread yet: fails with WRONG_STATE,
+        which names ArchiveSession, unless that was done already. Fails with NOT_FOUND.
+        """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _aio.Server) -> None: ...

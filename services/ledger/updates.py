@@ -1,0 +1,89 @@
+"""What a session's definition may hold, and what an update changes of it. Pure."""
+
+from counterfoil.ledger.v1 import events_pb2, session_pb2
+from counterfoil.registry.v1 import agent_pb2
+from counterfoil.types.v1 import annotations_pb2
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+
+from foundation.errors import Failure, invalid
+
+_PAIRS_MAX = 16
+_KEY_CHARACTERS_MAX = 64
+_VALUE_CHARACTERS_MAX = 512
+
+
+def check_new(request: session_pb2.CreateSessionRequest) -> None:
+    """Refuse by name what a session cannot have here yet."""
+    if request.budget:
+        raise _unsupported("budget", "budgets are not kept here yet; leave it out")
+    if request.resources:
+        raise _unsupported("resources", "resources are not mounted here yet; leave them out")
+    if request.vault_ids:
+        raise _unsupported("vault_ids", "there are no vaults here yet; leave them out")
+
+
+def check(request: session_pb2.UpdateSessionRequest) -> None:
+    """Refuse by name what no update changes."""
+    if request.budget:
+        raise _unsupported("budget", "budgets are not kept here yet; leave it out")
+    if request.vault_ids:
+        raise _unsupported("vault_ids", "the vaults of a session cannot be changed")
+
+
+def wants_agent(request: session_pb2.UpdateSessionRequest) -> bool:
+    """Whether the request may change the agent."""
+    if "agent" not in request.update_mask.paths:
+        return False
+    return request.agent.HasField("tools") or request.agent.HasField("mcp_servers")
+
+
+def apply(
+    pinned: session_pb2.Session,
+    request: session_pb2.UpdateSessionRequest,
+    agent: agent_pb2.SessionAgent | None,
+) -> events_pb2.SessionUpdated | None:
+    """Change `pinned` as the request says; what changed, or None for nothing.
+
+    `agent` is the completed new agent. Raises INVALID_FIELD with the JSON path; `pinned` is then
+    not to be stored.
+    """
+    paths = set(request.update_mask.paths)
+    change = events_pb2.SessionUpdated()
+    changed = False
+    if "title" in paths and pinned.title != request.title:
+        pinned.ClearField("title")
+        if request.title:
+            pinned.title = request.title
+        change.title = request.title
+        changed = True
+    if "metadata" in paths:
+        patched = patch(dict(pinned.metadata), request.metadata)
+        if patched != dict(pinned.metadata):
+            pinned.ClearField("metadata")
+            pinned.metadata.update(patched)
+            change.metadata.update(patched)
+            changed = True
+    if agent is not None and agent != pinned.agent:
+        pinned.agent.CopyFrom(agent)
+        change.agent.CopyFrom(agent)
+        changed = True
+    return change if changed else None
+
+
+def patch(found: dict[str, str], changes: annotations_pb2.MetadataPatch) -> dict[str, str]:
+    """The metadata behind a patch; raises INVALID_FIELD for what exceeds the limits."""
+    patched = {key: value for key, value in found.items() if key not in changes.remove}
+    for key, value in changes.set.items():
+        if not 1 <= len(key) <= _KEY_CHARACTERS_MAX:
+            raise invalid("metadata", f"keys have 1 to {_KEY_CHARACTERS_MAX} characters")
+        if len(value) > _VALUE_CHARACTERS_MAX:
+            limit = f"must be at most {_VALUE_CHARACTERS_MAX} characters"
+            raise invalid(f"metadata.{key}", f"{limit}, got {len(value)}")
+        patched[key] = value
+    if len(patched) > _PAIRS_MAX:
+        raise invalid("metadata", f"must be at most {_PAIRS_MAX} entries, got {len(patched)}")
+    return patched
+
+
+def _unsupported(path: str, message: str) -> Failure:
+    return Failure(reasons.ERROR_REASON_UNSUPPORTED, message, path=path)
