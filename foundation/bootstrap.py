@@ -16,6 +16,7 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.authentication import CachedAuthenticator
 from foundation.errors import Failure
+from foundation.idempotency import Replays
 from foundation.rpc.admission import Admission
 from foundation.rpc.host import Host
 from foundation.rpc.remote import RemoteChannel
@@ -23,6 +24,10 @@ from foundation.settings import SERVICES, Settings
 from foundation.storage import ConfigurationError, Database, SealRing
 
 _log = structlog.get_logger("counterfoil.kernel")
+
+
+_REPLAYING = ("registry", "ledger")
+"""Services with public POST methods: they keep answers for requests under an idempotency key."""
 
 
 class Kernel:
@@ -45,8 +50,9 @@ class Kernel:
         self._ring = ring
         self._local = frozenset(local)
         authenticator = CachedAuthenticator(self._authenticate)
-        self.host = Host(Admission(service_key, authenticator))
         self._databases: dict[str, Database] = {}
+        self._replays: dict[str, Replays] = {}
+        self.host = Host(Admission(service_key, authenticator), self._replays.get)
         self._remotes: dict[tuple[str, str], RemoteChannel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -65,7 +71,10 @@ class Kernel:
             if not dsn:
                 variable = f"COUNTERFOIL_{service.upper()}_DATABASE_URL"
                 raise ConfigurationError(f"{variable} is not set: the {service} needs a database")
-            self._databases[service] = await Database.open(dsn, service=service)
+            opened = self._databases[service] = await Database.open(dsn, service=service)
+            if service in _REPLAYING:
+                replays = self._replays[service] = Replays(opened, self.ring, service)
+                self.spawn(replays.sweep(), f"{service}-replays")
         return self._databases[service]
 
     @property

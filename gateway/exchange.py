@@ -7,7 +7,8 @@ from urllib.parse import unquote_to_bytes
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from opentelemetry import trace
 
-from foundation.errors import Failure
+from foundation.errors import Failure, invalid
+from foundation.idempotency import HEADER, METADATA, checked
 from foundation.rpc.admission import API_KEY, AUTHORIZATION, credential_of
 from foundation.rpc.pipeline import REQUEST_ID
 from gateway.answers import Answer, Headers
@@ -72,7 +73,17 @@ class Exchange:
         found = [(REQUEST_ID, self.request_id)]
         if credential:
             found.append((AUTHORIZATION, f"Bearer {credential}"))
+        if self.method == "POST":
+            found.extend(self._idempotency())
         return found
+
+    def _idempotency(self) -> list[tuple[str, str]]:
+        """The key of this request, if it has one; raises INVALID_FIELD."""
+        wanted = METADATA.encode()
+        keys = {value for name, value in self._headers if name == wanted}
+        if len(keys) > 1:
+            raise invalid(HEADER, "came more than once")
+        return [(METADATA, checked(key.decode("latin-1"))) for key in keys]
 
     @property
     def has_credential(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from counterfoil.types.v1 import error_reason_pb2 as reasons
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from foundation.errors import Failure
 from foundation.google import http_binding
@@ -42,6 +42,12 @@ Authenticate = Callable[[str], Awaitable[Principal | None]]
 def is_public(service: ServiceDescriptor) -> bool:
     """Whether a service has a REST binding, and so belongs to the public surface."""
     return any(m.GetOptions().HasExtension(http_binding) for m in service.methods)
+
+
+def is_post(method: MethodDescriptor) -> bool:
+    """Whether the method is bound to a POST."""
+    options = method.GetOptions()
+    return bool(options.HasExtension(http_binding) and options.Extensions[http_binding].post)
 
 
 def credential_of(metadata: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from foundation.errors import Failure
 from foundation.rpc.admission import Admission
 from foundation.rpc.local import LocalChannel
-from foundation.rpc.pipeline import Method, Pipeline
+from foundation.rpc.pipeline import Method, Pipeline, ReplaysOf
 from foundation.rpc.remote import MESSAGE_BYTES_MAX
 from foundation.rpc.status import DETAILS_KEY, code_of, details_of
 
@@ -23,8 +23,8 @@ _STOP_SECONDS = 2.0
 class Host:
     """All services of one process."""
 
-    def __init__(self, admission: Admission) -> None:
-        self._pipeline = Pipeline(admission)
+    def __init__(self, admission: Admission, replays: ReplaysOf = lambda _: None) -> None:
+        self._pipeline = Pipeline(admission, replays)
         self._methods: dict[str, Method] = {}
         self._handlers: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
         self._server: grpc.aio.Server | None = None

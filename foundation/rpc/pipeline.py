@@ -25,8 +25,9 @@ from google.protobuf.message import Message
 
 from foundation import ids, telemetry
 from foundation.errors import Failure, invalid
+from foundation.idempotency import HEADER, METADATA, Replays, checked
 from foundation.json import InvalidJson, validate
-from foundation.rpc.admission import Admission, is_public
+from foundation.rpc.admission import Admission, is_post, is_public
 from foundation.rpc.context import CallContext, serving
 from foundation.storage.errors import SealBroken, Unavailable
 
@@ -46,18 +47,31 @@ class Method:
     descriptor: MethodDescriptor
     behaviour: Callable[..., Any]
     public: bool
+    replayed: bool
+    """Whether a repetition under an idempotency key gets the first answer: every public POST."""
 
     @classmethod
     def of(cls, path: str, descriptor: MethodDescriptor, behaviour: Callable[..., Any]) -> "Method":
         """A method; whether it is public is its service's property."""
-        return cls(path, descriptor, behaviour, is_public(descriptor.containing_service))
+        public = is_public(descriptor.containing_service)
+        return cls(path, descriptor, behaviour, public, is_post(descriptor))
+
+    @property
+    def owner(self) -> str:
+        """Name of the service that owns it: `ledger`."""
+        return self.descriptor.containing_service.full_name.split(".")[1]
+
+
+ReplaysOf = Callable[[str], Replays | None]
+"""The stored answers of a service, by its name."""
 
 
 class Pipeline:
     """Runs methods."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, replays: ReplaysOf = lambda _: None) -> None:
         self._admission = admission
+        self._replays = replays
 
     async def unary(
         self, method: Method, request: Message, metadata: Mapping[str, str], seconds: float | None
@@ -70,9 +84,24 @@ class Pipeline:
                 with serving(call):
                     async with asyncio.timeout(seconds):
                         behaviour = cast(Unary, method.behaviour)
+                        if METADATA in metadata and method.replayed:
+                            key = checked(metadata[METADATA])
+                            return await self._once(method, request, call.workspace_id, key)
                         return await behaviour(request, None)
             except Exception as error:
                 raise as_failure(error, method.path) from error
+
+    async def _once(self, method: Method, request: Message, workspace: str, key: str) -> Message:
+        """The answer to the first call with this key."""
+        replays = self._replays(method.owner)
+        if replays is None:
+            raise Failure(
+                reasons.ERROR_REASON_UNSUPPORTED, "this service keeps no answers", path=HEADER
+            )
+        behaviour = cast(Unary, method.behaviour)
+        return await replays.run(
+            method.descriptor, workspace, key, request, lambda: behaviour(request, None)
+        )
 
     async def streaming(
         self,

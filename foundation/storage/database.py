@@ -1,12 +1,13 @@
 """One service's way to its PostgreSQL: read anywhere, write only inside a named commit."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self
 
 from foundation import failpoints, telemetry
+from foundation.storage import joint
 from foundation.storage.connect import (
     DRIVER_ERRORS,
     Connection,
@@ -16,10 +17,13 @@ from foundation.storage.connect import (
     translate,
 )
 from foundation.storage.errors import CommitUnknown, Unavailable
+from foundation.storage.joint import Joint
 from foundation.storage.notifier import Callback, Notifier
 from foundation.storage.pool import Pool
 
 __all__ = ["Connection", "Database", "Record"]
+
+Doubt = Callable[[], None] | None
 
 _ATTRIBUTES = {
     kind: {"db.system.name": "postgresql", "db.operation.name": kind}
@@ -67,8 +71,13 @@ class Database:
         after it. An exception, a cancellation too, rolls back and hits no `.after`. Once COMMIT is
         on its way its answer is awaited, also when this task is cancelled meanwhile. Raises
         CommitUnknown when the connection was lost in that moment. Do not start transactions of your
-        own inside; savepoints are fine.
+        own inside; savepoints are fine. Inside `joint` it is a part of that transaction.
         """
+        joined = joint.current(self)
+        if joined is not None:
+            async with joined.step(failpoint) as connection:
+                yield connection
+            return
         with _span("commit", failpoint):
             connection = await self._readers.acquire()
             try:
@@ -92,7 +101,12 @@ class Database:
         One round trip instead of the three of `commit`, for an effect that one statement (a CTE
         that modifies data, for example) expresses. `<failpoint>.before` is hit before the statement
         is sent, `<failpoint>.after` when it is committed. A cancelled statement may have happened.
+        Inside `joint` it is a part of that transaction.
         """
+        joined = joint.current(self)
+        if joined is not None:
+            async with joined.step(failpoint) as connection:
+                return await connection.fetch(sql, *args)
         with _span("commit", failpoint):
             await failpoints.hit(f"{failpoint}.before")
             connection = await self._writers.acquire()
@@ -109,8 +123,51 @@ class Database:
             return rows
 
     @asynccontextmanager
+    async def joint(self, failpoint: str) -> AsyncGenerator[Connection]:
+        """One transaction for everything that this task commits and reads here in the block.
+
+        Its parts see what earlier parts wrote; all of them are durable when the block ends, or
+        none. Raises what `commit` raises.
+        """
+        found: Joint | None = None
+        try:
+            async with self.commit(failpoint) as connection:
+                found = Joint(self, connection)
+                leave = found.enter()
+                try:
+                    yield connection
+                finally:
+                    leave()
+        except (asyncio.CancelledError, CommitUnknown):
+            if found is not None:
+                found.doubted()
+            raise
+        await found.committed()
+
+    @property
+    def joined(self) -> bool:
+        """Whether this task's work is a part of a `joint` transaction."""
+        return joint.current(self) is not None
+
+    def after_commit(self, on_commit: Callable[[], None], *, doubt: Doubt = None) -> None:
+        """Call `on_commit` once what this task wrote is durable: now, or when its `joint` is.
+
+        `doubt` is called instead when a joint's commit was lost on its way. Both must not block.
+        """
+        joined = joint.current(self)
+        if joined is None:
+            on_commit()
+        else:
+            joined.later(on_commit, doubt)
+
+    @asynccontextmanager
     async def read(self) -> AsyncGenerator[Connection]:
         """A connection whose statements all see one snapshot (REPEATABLE READ, READ ONLY)."""
+        joined = joint.current(self)
+        if joined is not None:
+            async with joined.using() as connection:
+                yield connection
+            return
         with _span("read", None):
             connection = await self._readers.acquire()
             try:
@@ -126,6 +183,10 @@ class Database:
 
     async def fetch(self, sql: str, *args: object) -> list[Record]:
         """All rows of one read-only statement."""
+        joined = joint.current(self)
+        if joined is not None:
+            async with joined.using() as connection:
+                return await connection.fetch(sql, *args)
         with _span("fetch", None):
             connection = await self._readers.acquire()
             try:
@@ -137,6 +198,10 @@ class Database:
 
     async def fetchrow(self, sql: str, *args: object) -> Record | None:
         """The first row of one read-only statement, or None."""
+        joined = joint.current(self)
+        if joined is not None:
+            async with joined.using() as connection:
+                return await connection.fetchrow(sql, *args)
         with _span("fetch", None):
             connection = await self._readers.acquire()
             try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from counterfoil.ledger.v1 import events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
-from foundation import ids
+from foundation import idempotency, ids
 from foundation.errors import Failure, invalid
 from services.ledger import barrier, claims, interrupt, notices
 from services.ledger.lane import OVER, Lane, Turn
@@ -38,7 +38,7 @@ class Member:
 def members(events: Sequence[events_pb2.ClientEvent], root: str) -> list[Member]:
     """Give new ids to a batch; `root` is the JSON path of the list."""
     return [
-        Member(f"{root}.{index}", _event(ids.new("event"), event))
+        Member(f"{root}.{index}", _event(idempotency.new_id("event", index), event))
         for index, event in enumerate(events)
     ]
 

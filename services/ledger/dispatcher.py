@@ -148,6 +148,11 @@ class Dispatcher:
         if stream.lost:
             self._free_soon(stream, self._free_after_s)
 
+    @property
+    def joined(self) -> bool:
+        """Whether this task's call is one transaction."""
+        return self._db.joined
+
     def reservation(self) -> "Reservation":
         """A claim for whoever has room, as a block: what is not given is given back."""
         return Reservation(self)
@@ -348,7 +353,8 @@ class Reservation:
         self._taken: tuple[Key, int] | None = None
 
     def __enter__(self) -> Self:
-        self._stream = self._dispatcher.reserve()
+        # A call that is one transaction hands nothing over before its end: runners are woken then.
+        self._stream = None if self._dispatcher.joined else self._dispatcher.reserve()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from counterfoil.ledger.v1 import turn_pb2
 
@@ -151,7 +152,7 @@ class Lanes:
                 self._hub.wake(workspace_id, session_id)  # it may have been committed
             raise
         if change is not None:
-            self._tell(change)
+            self._tell_soon(change)
 
     async def claim(self, session: tuple[str, str] | None, stream_id: str) -> Change | None:
         """Claim the front turn of a session (workspace and session id), or with None the turn that
@@ -188,7 +189,7 @@ class Lanes:
             change = Change(connection, lane, Before.of(lane), self.ring)
             new.admit(change)
             await self._write(change)
-        self._tell(change)
+        self._tell_soon(change)
         return change
 
     async def _write(self, change: Change) -> None:
@@ -217,6 +218,12 @@ class Lanes:
         bodies = await change.bodies(claims.positions(lane))
         runtime = await self._runtimes.of(change.connection, lane)
         change.claim = claims.message(lane, bool(change.takeover), planned.head, bodies, runtime)
+
+    def _tell_soon(self, change: Change) -> None:
+        """Tell once it is committed, which is now unless the whole call is one transaction."""
+        session = change.lane.session
+        wake = partial(self._hub.wake, session.workspace_id, session.session_id)
+        self.db.after_commit(partial(self._tell, change), doubt=wake)
 
     def _tell(self, change: Change) -> None:
         planned = change.planned

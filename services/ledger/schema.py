@@ -14,6 +14,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 
+from foundation.idempotency.table import replays_table
 from services.ledger.tables import metadata
 
 _TIME = TIMESTAMP(timezone=True)
@@ -242,3 +243,5 @@ commits = Table(
     Column("answer", SmallInteger, nullable=False),
 )
 Index("commits_session", commits.c.session_id)
+
+replays = replays_table(metadata)

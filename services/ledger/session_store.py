@@ -105,6 +105,9 @@ WITH dead AS (
     DELETE FROM ledger.rounds USING dead WHERE rounds.session_id = dead.session_id
 ), commit AS (
     DELETE FROM ledger.commits USING dead WHERE commits.session_id = dead.session_id
+), replay AS (
+    DELETE FROM ledger.replays USING dead
+    WHERE replays.workspace_id = $1 AND replays.resource_id = dead.session_id
 )
 SELECT session_id FROM dead
 """

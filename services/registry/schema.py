@@ -14,6 +14,8 @@ from sqlalchemy import (
     text,
 )
 
+from foundation.idempotency.table import replays_table
+
 metadata = MetaData(schema="registry")
 
 workspaces = Table(
@@ -84,3 +86,5 @@ environments = Table(
         postgresql_where=text("archived_at IS NULL"),
     ),
 )
+
+replays = replays_table(metadata)

@@ -74,6 +74,7 @@ FROM registry.environments WHERE workspace_id = $1 AND id = $2
 """
 
 DELETE_ENVIRONMENT = """
+WITH replay AS (DELETE FROM registry.replays WHERE workspace_id = $1 AND resource_id = $2)
 DELETE FROM registry.environments WHERE workspace_id = $1 AND id = $2 RETURNING id
 """
 

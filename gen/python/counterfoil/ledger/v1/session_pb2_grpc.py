@@ -103,7 +103,7 @@ class SessionServiceServicer:
 
     def CreateSession(self, request, context):
         """CreateSession pins the agent version, the tools and the environment, and stores the session with its initial events and their effects, in one
-        transaction. Not idempotent. Fails with INVALID_FIELD (unknown agent or environment id, a limit), UNSUPPORTED (a tool that no owner serves,
+        transaction. Idempotent only under an idempotency key. Fails with INVALID_FIELD (unknown agent or environment id, a limit), UNSUPPORTED (a tool that no owner serves,
         by name).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -18,7 +18,7 @@ class SessionServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CreateSessionRequest, _session_pb2.CreateSessionResponse]
     """CreateSession pins the agent version, the tools and the environment, and stores the session with its initial events and their effects, in one
-    transaction. Not idempotent. Fails with INVALID_FIELD (unknown agent or environment id, a limit), UNSUPPORTED (a tool that no owner serves,
+    transaction. Idempotent only under an idempotency key. Fails with INVALID_FIELD (unknown agent or environment id, a limit), UNSUPPORTED (a tool that no owner serves,
     by name).
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
@@ -76,7 +76,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_session_pb2.CreateSessionRequest, _abc.Awaitable[_session_pb2.CreateSessionResponse]],
     ) -> _abc.Awaitable[_session_pb2.CreateSessionResponse]:
         """CreateSession pins the agent version, the tools and the environment, and stores the session with its initial events and their effects, in one
-        transaction. Not idempotent. Fails with INVALID_FIELD (unknown agent or environment id, a limit), UNSUPPORTED (a tool that no owner serves,
+        transaction. Idempotent only under an idempotency key. Fails with INVALID_FIELD (unknown agent or environment id, a limit), UNSUPPORTED (a tool that no owner serves,
         by name).
         """
 

@@ -57,7 +57,7 @@ class AgentServiceServicer:
     """
 
     def CreateAgent(self, request, context):
-        """CreateAgent stores version 1 of a new agent. After success the agent is readable at once. Not idempotent: a repeat creates another agent.
+        """CreateAgent stores version 1 of a new agent. After success the agent is readable at once. Idempotent only under an idempotency key.
         Fails with INVALID_FIELD (a limit, an unknown field, a tool that contradicts another).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -17,7 +17,7 @@ class AgentServiceStub:
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.CreateAgentRequest, _agent_pb2.CreateAgentResponse]
-    """CreateAgent stores version 1 of a new agent. After success the agent is readable at once. Not idempotent: a repeat creates another agent.
+    """CreateAgent stores version 1 of a new agent. After success the agent is readable at once. Idempotent only under an idempotency key.
     Fails with INVALID_FIELD (a limit, an unknown field, a tool that contradicts another).
     """
     GetAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetAgentRequest, _agent_pb2.GetAgentResponse]
@@ -34,7 +34,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.CreateAgentRequest,
         context: _aio.ServicerContext[_agent_pb2.CreateAgentRequest, _abc.Awaitable[_agent_pb2.CreateAgentResponse]],
     ) -> _abc.Awaitable[_agent_pb2.CreateAgentResponse]:
-        """CreateAgent stores version 1 of a new agent. After success the agent is readable at once. Not idempotent: a repeat creates another agent.
+        """CreateAgent stores version 1 of a new agent. After success the agent is readable at once. Idempotent only under an idempotency key.
         Fails with INVALID_FIELD (a limit, an unknown field, a tool that contradicts another).
         """
 

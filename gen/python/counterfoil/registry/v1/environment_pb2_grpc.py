@@ -58,7 +58,7 @@ class EnvironmentServiceServicer:
 
     def CreateEnvironment(self, request, context):
         """CreateEnvironment stores a new environment. Fails with INVALID_FIELD, and CONFLICT when an environment that is not archived has the name.
-        Not idempotent.
+        Idempotent only under an idempotency key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -18,7 +18,7 @@ class EnvironmentServiceStub:
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateEnvironment: _aio.UnaryUnaryMultiCallable[_environment_pb2.CreateEnvironmentRequest, _environment_pb2.CreateEnvironmentResponse]
     """CreateEnvironment stores a new environment. Fails with INVALID_FIELD, and CONFLICT when an environment that is not archived has the name.
-    Not idempotent.
+    Idempotent only under an idempotency key.
     """
     GetEnvironment: _aio.UnaryUnaryMultiCallable[_environment_pb2.GetEnvironmentRequest, _environment_pb2.GetEnvironmentResponse]
     """GetEnvironment returns an environment, archived or not. Fails with NOT_FOUND."""
@@ -35,7 +35,7 @@ class EnvironmentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_environment_pb2.CreateEnvironmentRequest, _abc.Awaitable[_environment_pb2.CreateEnvironmentResponse]],
     ) -> _abc.Awaitable[_environment_pb2.CreateEnvironmentResponse]:
         """CreateEnvironment stores a new environment. Fails with INVALID_FIELD, and CONFLICT when an environment that is not archived has the name.
-        Not idempotent.
+        Idempotent only under an idempotency key.
         """
 
     @_abc_1.abstractmethod
