@@ -43,6 +43,8 @@ async def test_every_post_answers_a_repetition_with_the_first_answer(
     for number, route in enumerate(posts()):
         things = await Things.make(http)
         path, body = things.path(route), things.body(route)
+        if route.method.name == "ArchiveThread":  # the primary one ends with its session only
+            await http.post(f"/v1/sessions/{things.ids['session_id']}/archive")
         first = await _post(http, path, body, f"{KEY} {number}")
         assert first.status_code == 200, (route.rpc, first.text)
         again = await _post(http, path, body, f"{KEY} {number}")
