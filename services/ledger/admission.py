@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import client_events_pb2, events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation import idempotency, ids
 from foundation.errors import Failure, invalid
-from services.ledger import barrier, claims, interrupt, notices
+from services.ledger import barrier, claims, interrupt, notices, refusals
 from services.ledger.lane import OVER, Lane, Turn
 
 BODIES_BYTES_MAX = 40 * 2**20
@@ -35,7 +35,7 @@ class Member:
         return self.event.WhichOneof("event") or ""
 
 
-def members(events: Sequence[events_pb2.ClientEvent], root: str) -> list[Member]:
+def members(events: Sequence[client_events_pb2.ClientEvent], root: str) -> list[Member]:
     """Give new ids to a batch; `root` is the JSON path of the list."""
     return [
         Member(f"{root}.{index}", _event(idempotency.new_id("event", index), event))
@@ -46,12 +46,12 @@ def members(events: Sequence[events_pb2.ClientEvent], root: str) -> list[Member]
 def check(batch: Sequence[Member]) -> None:
     """Refuse what no state could take; raises INVALID_FIELD with the JSON path."""
     for index, member in enumerate(batch):
+        refusals.check_supported(member.path, member.event)
         match member.variant:
             case "user_message":
-                _refuse_empty_text(member, member.event.user_message.content)
+                refusals.check_message(member.path, member.event.user_message.content)
             case "user_custom_tool_result":
-                content = member.event.user_custom_tool_result.content
-                _refuse_non_text(member, content, "a tool result takes text blocks only")
+                _check_result(member)
             case "user_tool_confirmation":
                 _check_confirmation(member)
             case "system_message":
@@ -176,9 +176,16 @@ def _check_thread(lane: Lane, member: Member) -> None:
         raise invalid(path, f"the session has no thread {named.session_thread_id}")
 
 
+def _check_result(member: Member) -> None:
+    result = member.event.user_custom_tool_result
+    refusals.refuse_thread(member.path, result.HasField("session_thread_id"))
+    refusals.check_texts(member.path, result.content, "a tool result takes text blocks only")
+
+
 def _check_confirmation(member: Member) -> None:
     confirmation = member.event.user_tool_confirmation
-    denied = confirmation.result == events_pb2.CONFIRMATION_RESULT_DENY
+    refusals.refuse_thread(member.path, confirmation.HasField("session_thread_id"))
+    denied = confirmation.result == client_events_pb2.CONFIRMATION_RESULT_DENY
     if confirmation.HasField("deny_message") and not denied:
         raise invalid(f"{member.path}.deny_message", 'only with result "deny"')
 
@@ -186,8 +193,8 @@ def _check_confirmation(member: Member) -> None:
 def _check_system(batch: Sequence[Member], index: int) -> None:
     member = batch[index]
     content = member.event.system_message.content
-    _refuse_non_text(member, content, "a system message takes text blocks only")
-    _refuse_empty_text(member, content)
+    refusals.check_texts(member.path, content, "a system message takes text blocks only")
+    refusals.check_not_empty(member.path, content)
     if index != len(batch) - 1:
         raise invalid(member.path, "a system.message must be the last event of its request")
     if index == 0 or batch[index - 1].variant not in _MAY_LEAD_SYSTEM:
@@ -197,35 +204,9 @@ def _check_system(batch: Sequence[Member], index: int) -> None:
         )
 
 
-def _refuse_empty_text(member: Member, content: Sequence[events_pb2.ContentBlock]) -> None:
-    for index, block in enumerate(content):
-        if block.WhichOneof("block") == "text" and not block.text.text:
-            path = f"{member.path}.content.{index}.text"
-            raise invalid(path, "must be at least 1 character, got 0")
-
-
-def _refuse_non_text(
-    member: Member, content: Sequence[events_pb2.ContentBlock], message: str
-) -> None:
-    for index, block in enumerate(content):
-        if block.WhichOneof("block") != "text":
-            kind = block.WhichOneof("block") or "nothing"
-            raise invalid(f"{member.path}.content.{index}.type", f"{message}, got {kind}")
-
-
-def _event(id: str, event: events_pb2.ClientEvent) -> events_pb2.Event:
-    match event.WhichOneof("event"):
-        case "user_message":
-            return events_pb2.Event(id=id, user_message=event.user_message)
-        case "user_interrupt":
-            return events_pb2.Event(id=id, user_interrupt=event.user_interrupt)
-        case "user_custom_tool_result":
-            result = event.user_custom_tool_result
-            return events_pb2.Event(id=id, user_custom_tool_result=result)
-        case "user_tool_confirmation":
-            confirmation = event.user_tool_confirmation
-            return events_pb2.Event(id=id, user_tool_confirmation=confirmation)
-        case "system_message":
-            return events_pb2.Event(id=id, system_message=event.system_message)
-        case None:
-            return events_pb2.Event(id=id)
+def _event(id: str, event: client_events_pb2.ClientEvent) -> events_pb2.Event:
+    made = events_pb2.Event(id=id)
+    variant = event.WhichOneof("event")
+    if variant is not None:
+        getattr(made, variant).CopyFrom(getattr(event, variant))
+    return made

@@ -1,6 +1,6 @@
 """How a session ends for good. Pure."""
 
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import session_events_pb2, turn_pb2
 
 from services.ledger import barrier, interrupt, notices
 from services.ledger.lane import OVER, Lane
@@ -21,7 +21,7 @@ def archive(lane: Lane) -> None:
             notices.close_span(lane, turn)
             barrier.close_publicly(lane)
         interrupt.mark(lane, turn)
-        turn.state, turn.stop_reason = _SETTLING, events_pb2.STOP_REASON_TYPE_END_TURN
+        turn.state, turn.stop_reason = _SETTLING, session_events_pb2.STOP_REASON_TYPE_END_TURN
         turn.interrupted, turn.not_before = True, None
     lane.drop_waiting()
     if turn is not None and turn.state == _SETTLING:

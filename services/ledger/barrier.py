@@ -1,6 +1,13 @@
 """Actions: which calls wait for clients, who may answer them, how they are closed. Pure."""
 
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import (
+    agent_events_pb2,
+    client_events_pb2,
+    content_pb2,
+    events_pb2,
+    session_events_pb2,
+    turn_pb2,
+)
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import runtime_pb2
 
@@ -22,7 +29,7 @@ def open_calls(lane: Lane) -> list[Call]:
 def announce(lane: Lane) -> None:
     """The session waits for the open calls."""
     waiting = tuple(call.use_event_id for call in open_calls(lane))
-    notices.stopped(lane, events_pb2.STOP_REASON_TYPE_REQUIRES_ACTION, waiting)
+    notices.stopped(lane, session_events_pb2.STOP_REASON_TYPE_REQUIRES_ACTION, waiting)
 
 
 def answer_result(lane: Lane, path: str, event: events_pb2.Event) -> int:
@@ -61,7 +68,7 @@ def answer_confirmation(lane: Lane, path: str, event: events_pb2.Event) -> int:
             f"{path}.tool_use_id",
             f"{use_id} is a custom tool call; answer it with user.custom_tool_result",
         )
-    allowed = confirmation.result == events_pb2.CONFIRMATION_RESULT_ALLOW
+    allowed = confirmation.result == client_events_pb2.CONFIRMATION_RESULT_ALLOW
     position = lane.queue(event)
     _claim(call, Answer.ALLOW if allowed else Answer.DENY, event.id, position)
     return position
@@ -143,13 +150,13 @@ def _may_have_run(turn: Turn, call: Call) -> bool:
 
 
 def _error_result(call: Call, id: str, text: str) -> events_pb2.Event:
-    content = [events_pb2.ContentBlock(text=events_pb2.TextBlock(text=text))]
+    content = [content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text))]
     if call.client_owned:
-        custom = events_pb2.UserCustomToolResult(
+        custom = client_events_pb2.UserCustomToolResult(
             custom_tool_use_id=call.use_event_id, content=content, is_error=True
         )
         return events_pb2.Event(id=id, user_custom_tool_result=custom)
-    result = events_pb2.AgentToolResult(
+    result = agent_events_pb2.AgentToolResult(
         tool_use_id=call.use_event_id, content=content, is_error=True
     )
     return events_pb2.Event(id=id, agent_tool_result=result)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure, invalid
@@ -19,14 +19,15 @@ CONTINUE = turn_pb2.COMMIT_ANSWER_CONTINUE
 INTERRUPTED = turn_pb2.COMMIT_ANSWER_INTERRUPTED
 NO_ANSWER = turn_pb2.COMMIT_ANSWER_UNSPECIFIED
 
-_END_TURN = events_pb2.STOP_REASON_TYPE_END_TURN
+_NO_REASON = session_events_pb2.STOP_REASON_TYPE_UNSPECIFIED
+_END_TURN = session_events_pb2.STOP_REASON_TYPE_END_TURN
 
 
 def commit(
     lane: Lane,
     turn: Turn,
     kind: "Kind.ValueType",
-    stop_reason: "events_pb2.StopReasonType.ValueType" = events_pb2.STOP_REASON_TYPE_UNSPECIFIED,
+    stop_reason: "session_events_pb2.StopReasonType.ValueType" = _NO_REASON,
     errors: Sequence[events_pb2.Event] = (),
 ) -> "AnswerValue.ValueType":
     """Park or end the front turn, whose entries were recorded before.
@@ -99,7 +100,7 @@ def _finish(
     lane: Lane,
     turn: Turn,
     kind: "Kind.ValueType",
-    stop_reason: "events_pb2.StopReasonType.ValueType",
+    stop_reason: "session_events_pb2.StopReasonType.ValueType",
 ) -> "AnswerValue.ValueType":
     """The turn is over. One that ended by itself goes over into waiting input without an idle."""
     by_itself = kind == turn_pb2.COMMIT_KIND_DONE and stop_reason == _END_TURN

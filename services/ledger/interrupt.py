@@ -1,12 +1,12 @@
 """What an interrupt does in each state of the turn that it hits, and how quarantine ends one."""
 
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2, turn_pb2
 
 from services.ledger import barrier, notices
 from services.ledger.lane import OVER, TAKEOVERS_MAX, Ended, Lane, Turn
 
-END_TURN = events_pb2.STOP_REASON_TYPE_END_TURN
-RETRIES_EXHAUSTED = events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
+END_TURN = session_events_pb2.STOP_REASON_TYPE_END_TURN
+RETRIES_EXHAUSTED = session_events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
 PARKED = turn_pb2.TURN_STATE_PARKED
 SETTLING = turn_pb2.TURN_STATE_SETTLING
 QUARANTINED = turn_pb2.TURN_STATE_QUARANTINED

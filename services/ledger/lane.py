@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2, turn_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2, session_pb2, turn_pb2
 from counterfoil.types.v1 import reference_pb2, runtime_pb2
 
 from foundation import ids
@@ -98,7 +98,9 @@ class Turn:
     interrupted: bool = False
     interrupt_event_id: str | None = None
     interrupt_position: int | None = None
-    stop_reason: "events_pb2.StopReasonType.ValueType" = events_pb2.STOP_REASON_TYPE_UNSPECIFIED
+    stop_reason: "session_events_pb2.StopReasonType.ValueType" = (
+        session_events_pb2.STOP_REASON_TYPE_UNSPECIFIED
+    )
     round: int = -1
     round_open: bool = False
     attempt_round: int = -1

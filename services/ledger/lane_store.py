@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2, turn_pb2
+from counterfoil.ledger.v1 import session_events_pb2, session_pb2, turn_pb2
 from counterfoil.types.v1 import runtime_pb2
 
 from foundation.storage import Connection, Database, Record
@@ -364,7 +364,7 @@ def _thread(row: Record) -> Thread:
 def _turn(row: Record) -> Turn:
     turn = Turn(**row)
     turn.state = turn_pb2.TurnState.ValueType(turn.state)
-    turn.stop_reason = events_pb2.StopReasonType.ValueType(turn.stop_reason)
+    turn.stop_reason = session_events_pb2.StopReasonType.ValueType(turn.stop_reason)
     return turn
 
 

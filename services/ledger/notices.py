@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2, session_pb2, span_events_pb2
 from counterfoil.types.v1 import reference_pb2, usage_pb2
 
 from foundation import ids
@@ -15,62 +15,64 @@ def run(lane: Lane) -> None:
     """The session runs, unless it does already."""
     if lane.running:
         return
-    thread = events_pb2.ThreadStatusRunning(
+    thread = session_events_pb2.ThreadStatusRunning(
         agent_name=lane.session.agent_name, session_thread_id=lane.session.thread_id
     )
     lane.publish(events_pb2.Event(id=lane.next_id(), thread_status_running=thread))
-    running = events_pb2.SessionStatusRunning()
+    running = session_events_pb2.SessionStatusRunning()
     lane.publish(events_pb2.Event(id=lane.next_id(), session_status_running=running))
     lane.session.status = session_pb2.SESSION_STATUS_RUNNING
     lane.session.running_since = lane.now
 
 
-def idle(lane: Lane, reason: events_pb2.StopReason) -> None:
+def idle(lane: Lane, reason: session_events_pb2.StopReason) -> None:
     """The session waits. The thread's idle vouches for the transcript's head."""
     session = lane.session
     if session.running_since is not None:
         session.active_ms += max(0, (lane.now - session.running_since) // _MS)
         session.running_since = None
     details = _details(reason)
-    thread = events_pb2.ThreadStatusIdle(
+    thread = session_events_pb2.ThreadStatusIdle(
         agent_name=session.agent_name,
         session_thread_id=session.thread_id,
         stop_reason=reason,
         stop_details=details,
     )
     lane.publish(events_pb2.Event(id=lane.next_id(), thread_status_idle=thread), _head(lane))
-    used = events_pb2.SessionUsage(usage=usage(session))
+    used = session_events_pb2.SessionUsage(usage=usage(session))
     lane.publish(events_pb2.Event(id=lane.next_id(), session_usage=used))
-    waits = events_pb2.SessionStatusIdle(stop_reason=reason, stop_details=details)
+    waits = session_events_pb2.SessionStatusIdle(stop_reason=reason, stop_details=details)
     lane.publish(events_pb2.Event(id=lane.next_id(), session_status_idle=waits))
     session.status = session_pb2.SESSION_STATUS_IDLE
 
 
 def stopped(
-    lane: Lane, reason: "events_pb2.StopReasonType.ValueType", event_ids: tuple[str, ...] = ()
+    lane: Lane,
+    reason: "session_events_pb2.StopReasonType.ValueType",
+    event_ids: tuple[str, ...] = (),
 ) -> None:
     """The session waits for `reason`; `event_ids` with `requires_action`."""
-    idle(lane, events_pb2.StopReason(type=reason, event_ids=event_ids))
+    idle(lane, session_events_pb2.StopReason(type=reason, event_ids=event_ids))
 
 
-def usage(session: Session) -> events_pb2.Usage:
+def usage(session: Session) -> session_events_pb2.Usage:
     """The session's usage so far, as clients read it."""
-    return events_pb2.Usage(
+    return session_events_pb2.Usage(
         input_tokens=session.input_tokens,
         output_tokens=session.output_tokens,
         cache_read_input_tokens=session.cache_read_tokens,
-        cache_creation=events_pb2.CacheCreation(
+        cache_creation=session_events_pb2.CacheCreation(
             ephemeral_5m_input_tokens=session.cache_creation_tokens
         ),
         active_seconds=session.active_ms / 1000,
-        server_tool_use=events_pb2.ServerToolUse(),
+        server_tool_use=session_events_pb2.ServerToolUse(),
     )
 
 
 def open_span(lane: Lane, turn: Turn, round_: int, attempt: reference_pb2.Attempt, id: str) -> None:
     """A model request begins; a request of the turn that is still open was lost."""
     close_span(lane, turn)
-    lane.publish(events_pb2.Event(id=id, model_request_start=events_pb2.ModelRequestStart()))
+    lane.publish(events_pb2.Event(id=id, model_request_start=span_events_pb2.ModelRequestStart()))
     turn.attempt_round, turn.span_event_id, turn.span_open = round_, id, True
     turn.attempt_epoch, turn.attempt_number = attempt.epoch, attempt.number
 
@@ -81,10 +83,10 @@ def close_span(lane: Lane, turn: Turn, tokens: usage_pb2.ModelUsage | None = Non
         return
     turn.span_open = False
     known = tokens or usage_pb2.ModelUsage()
-    end = events_pb2.ModelRequestEnd(
+    end = span_events_pb2.ModelRequestEnd(
         model_request_start_id=turn.span_event_id,
         is_error=tokens is None,
-        model_usage=events_pb2.SpanUsage(
+        model_usage=span_events_pb2.SpanUsage(
             input_tokens=known.input_tokens,
             output_tokens=known.output_tokens,
             cache_creation_input_tokens=known.cache_creation_input_tokens,
@@ -102,16 +104,18 @@ def close_span(lane: Lane, turn: Turn, tokens: usage_pb2.ModelUsage | None = Non
 
 def exhausted(lane: Lane, message: str) -> None:
     """A turn failed and is not tried again by itself."""
-    detail = events_pb2.ErrorDetail(
-        type="unknown_error",
+    detail = session_events_pb2.ErrorDetail(
+        unknown_error=session_events_pb2.PlainError(),
         message=message,
-        retry_status=events_pb2.RetryStatus(type=events_pb2.RETRY_STATUS_TYPE_EXHAUSTED),
+        retry_status=session_events_pb2.RetryStatus(
+            type=session_events_pb2.RETRY_STATUS_TYPE_EXHAUSTED
+        ),
     )
-    failed = events_pb2.SessionError(error=detail)
+    failed = session_events_pb2.SessionError(error=detail)
     lane.publish(events_pb2.Event(id=lane.next_id(), session_error=failed))
 
 
-def updated(lane: Lane, change: events_pb2.SessionUpdated) -> None:
+def updated(lane: Lane, change: session_events_pb2.SessionUpdated) -> None:
     """The session's title, metadata or agent changed."""
     lane.publish(events_pb2.Event(id=lane.next_id(), session_updated=change))
 
@@ -119,27 +123,29 @@ def updated(lane: Lane, change: events_pb2.SessionUpdated) -> None:
 def terminated(lane: Lane) -> None:
     """The session and its thread are over."""
     session = lane.session
-    thread = events_pb2.ThreadStatusTerminated(
+    thread = session_events_pb2.ThreadStatusTerminated(
         agent_name=session.agent_name, session_thread_id=session.thread_id
     )
     lane.publish(events_pb2.Event(id=lane.next_id(), thread_status_terminated=thread))
-    over = events_pb2.SessionStatusTerminated()
+    over = session_events_pb2.SessionStatusTerminated()
     lane.publish(events_pb2.Event(id=lane.next_id(), session_status_terminated=over))
     session.status = session_pb2.SESSION_STATUS_TERMINATED
 
 
 def bury(lane: Lane) -> None:
     """The last event of the session; nothing is newer than its thread's epoch any more."""
-    lane.publish(events_pb2.Event(id=lane.next_id(), session_deleted=events_pb2.SessionDeleted()))
+    lane.publish(
+        events_pb2.Event(id=lane.next_id(), session_deleted=session_events_pb2.SessionDeleted())
+    )
     thread = lane.thread
     thread.epoch, thread.deleted = EPOCH_MAX, True
     thread.lease_stream, thread.claimable_at = None, None
 
 
-def _details(reason: events_pb2.StopReason) -> events_pb2.StopDetails | None:
-    if reason.type != events_pb2.STOP_REASON_TYPE_REFUSAL:
+def _details(reason: session_events_pb2.StopReason) -> session_events_pb2.StopDetails | None:
+    if reason.type != session_events_pb2.STOP_REASON_TYPE_REFUSAL:
         return None
-    return events_pb2.StopDetails(type="refusal")
+    return session_events_pb2.StopDetails(type="refusal")
 
 
 def _head(lane: Lane) -> reference_pb2.Head | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2
+from counterfoil.ledger.v1 import client_events_pb2, session_pb2
 from counterfoil.types.v1 import reference_pb2
 
 from foundation import ids
@@ -145,7 +145,7 @@ class Sessions:
         return resource.thread(row, pinned, datetime.now(UTC))
 
     async def submit(
-        self, workspace_id: str, session_id: str, events: Sequence[events_pb2.ClientEvent]
+        self, workspace_id: str, session_id: str, events: Sequence[client_events_pb2.ClientEvent]
     ) -> list[bytes]:
         """Admit events, all or none; the stored events as JSON.
 

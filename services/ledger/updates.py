@@ -1,6 +1,6 @@
 """What a session's definition may hold, and what an update changes of it. Pure."""
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2
+from counterfoil.ledger.v1 import session_events_pb2, session_pb2
 from counterfoil.registry.v1 import agent_pb2
 from counterfoil.types.v1 import annotations_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -41,14 +41,14 @@ def apply(
     pinned: session_pb2.Session,
     request: session_pb2.UpdateSessionRequest,
     agent: agent_pb2.SessionAgent | None,
-) -> events_pb2.SessionUpdated | None:
+) -> session_events_pb2.SessionUpdated | None:
     """Change `pinned` as the request says; what changed, or None for nothing.
 
     `agent` is the completed new agent. Raises INVALID_FIELD with the JSON path; `pinned` is then
     not to be stored.
     """
     paths = set(request.update_mask.paths)
-    change = events_pb2.SessionUpdated()
+    change = session_events_pb2.SessionUpdated()
     changed = False
     if "title" in paths and pinned.title != request.title:
         pinned.ClearField("title")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import structlog
 from counterfoil.journal.v1 import journal_pb2
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2, turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import runtime_pb2
 
@@ -73,7 +73,9 @@ class Closer:
 
     async def fail(self, error: events_pb2.Event) -> None:
         """Ends the turn with an error; the session stays usable and queued input stays."""
-        _log.warning("a turn ends with an error", error_type=error.session_error.error.type)
+        _log.warning(
+            "a turn ends with an error", error_type=error.session_error.error.WhichOneof("error")
+        )
         answer = await self._commit(turn_pb2.COMMIT_KIND_DONE, error)
         if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
             await self.interrupt()
@@ -148,9 +150,9 @@ class Closer:
             round=round_,
             kind=kind,
             entries=self._turn.unrecorded,
-            stop_reason=events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
+            stop_reason=session_events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
             if error is not None
-            else events_pb2.STOP_REASON_TYPE_END_TURN,
+            else session_events_pb2.STOP_REASON_TYPE_END_TURN,
             errors=[] if error is None else [error],
         )
         response = await answered(self._to.turns.CommitTurn, request)

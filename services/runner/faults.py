@@ -1,7 +1,7 @@
 """Public errors of a turn. Pure: each is one `session.error` event with a deterministic id."""
 
 from counterfoil.context.v1 import context_pb2
-from counterfoil.ledger.v1 import events_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2
 
 from services.runner import names
 from services.runner.adapter import ProviderFailure
@@ -42,9 +42,10 @@ def too_many_rounds(turn: Turn, rounds_max: int) -> events_pb2.Event:
 
 
 def _error(turn: Turn, what: str, type_: str, text: str) -> events_pb2.Event:
-    status = events_pb2.RetryStatus(type=events_pb2.RETRY_STATUS_TYPE_EXHAUSTED)
-    detail = events_pb2.ErrorDetail(type=type_, message=text, retry_status=status)
+    status = session_events_pb2.RetryStatus(type=session_events_pb2.RETRY_STATUS_TYPE_EXHAUSTED)
+    detail = session_events_pb2.ErrorDetail(message=text, retry_status=status)
+    getattr(detail, type_).SetInParent()
     return events_pb2.Event(
         id=names.error_event(turn.id, turn.claim.epoch, what),
-        session_error=events_pb2.SessionError(error=detail),
+        session_error=session_events_pb2.SessionError(error=detail),
     )

@@ -3,7 +3,13 @@
 import json as plain_json
 
 from counterfoil.journal.v1 import journal_pb2
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import (
+    agent_events_pb2,
+    client_events_pb2,
+    content_pb2,
+    events_pb2,
+    turn_pb2,
+)
 from counterfoil.types.v1 import runtime_pb2
 
 from foundation import projections
@@ -84,15 +90,15 @@ def result_event(call: turn_pb2.RoundCall, projection: bytes) -> events_pb2.Even
     shown = projections.read(projection)
     is_error = shown.is_error
     content = [
-        events_pb2.ContentBlock(text=events_pb2.TextBlock(text=text)) for text in shown.texts
+        content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text)) for text in shown.texts
     ]
     event_id = names.result_event(call.operation_id)
     if call.owner == runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM:
-        custom = events_pb2.UserCustomToolResult(
+        custom = client_events_pb2.UserCustomToolResult(
             custom_tool_use_id=call.use_event_id, content=content, is_error=is_error
         )
         return events_pb2.Event(id=event_id, user_custom_tool_result=custom)
-    result = events_pb2.AgentToolResult(
+    result = agent_events_pb2.AgentToolResult(
         tool_use_id=call.use_event_id, content=content, is_error=is_error
     )
     return events_pb2.Event(id=event_id, agent_tool_result=result)

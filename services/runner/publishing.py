@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterfoil.journal.v1 import journal_pb2
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import (
+    agent_events_pb2,
+    content_pb2,
+    events_pb2,
+    session_events_pb2,
+    turn_pb2,
+)
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import mapping_pb2, reference_pb2, runtime_pb2, usage_pb2
 
@@ -144,7 +150,7 @@ def events(round_: Round, turn_id: str) -> list[events_pb2.Event]:
             event.agent_thinking.SetInParent()
         else:
             event.agent_message.content.extend(
-                events_pb2.ContentBlock(text=events_pb2.TextBlock(text=text))
+                content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text))
                 for text in segment.texts
             )
         found.append((index, event))
@@ -155,18 +161,18 @@ def events(round_: Round, turn_id: str) -> list[events_pb2.Event]:
 def _use_event(judged: Judged) -> events_pb2.Event:
     call = judged.call
     if call.owner == runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM:
-        custom = events_pb2.AgentCustomToolUse(name=call.name, input=judged.input)
+        custom = agent_events_pb2.AgentCustomToolUse(name=call.name, input=judged.input)
         return events_pb2.Event(id=call.use_event_id, agent_custom_tool_use=custom)
-    use = events_pb2.AgentToolUse(name=call.name, input=judged.input)
+    use = agent_events_pb2.AgentToolUse(name=call.name, input=judged.input)
     if judged.refusal:
         # Refused before any policy applied: denied, and no evaluation is claimed.
-        use.evaluated_permission = events_pb2.EVALUATED_PERMISSION_DENY
+        use.evaluated_permission = agent_events_pb2.EVALUATED_PERMISSION_DENY
     elif call.policy == runtime_pb2.TOOL_POLICY_ALWAYS_ASK:
-        use.evaluated_permission = events_pb2.EVALUATED_PERMISSION_ASK
-        use.evaluation.type = "always_ask"
+        use.evaluated_permission = agent_events_pb2.EVALUATED_PERMISSION_ASK
+        use.evaluation.always_ask.SetInParent()
     else:
-        use.evaluated_permission = events_pb2.EVALUATED_PERMISSION_ALLOW
-        use.evaluation.type = "always_allow"
+        use.evaluated_permission = agent_events_pb2.EVALUATED_PERMISSION_ALLOW
+        use.evaluation.always_allow.SetInParent()
     return events_pb2.Event(id=call.use_event_id, agent_tool_use=use)
 
 
@@ -179,8 +185,8 @@ def commit_of(round_: Round) -> "turn_pb2.CommitKind.ValueType":
     return turn_pb2.COMMIT_KIND_UNSPECIFIED
 
 
-def stop_reason_of(round_: Round) -> "events_pb2.StopReasonType.ValueType":
+def stop_reason_of(round_: Round) -> "session_events_pb2.StopReasonType.ValueType":
     """The public stop reason of a turn that ends with this round."""
     if round_.stop_reason == "refusal":
-        return events_pb2.STOP_REASON_TYPE_REFUSAL
-    return events_pb2.STOP_REASON_TYPE_END_TURN
+        return session_events_pb2.STOP_REASON_TYPE_REFUSAL
+    return session_events_pb2.STOP_REASON_TYPE_END_TURN

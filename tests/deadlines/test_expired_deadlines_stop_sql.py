@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from counterfoil.ledger.v1 import events_pb2, session_pb2, session_pb2_grpc
+from counterfoil.ledger.v1 import client_events_pb2, content_pb2, session_pb2, session_pb2_grpc
 from counterfoil.registry.v1 import agent_pb2, agent_pb2_grpc, environment_pb2, environment_pb2_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
@@ -107,8 +107,10 @@ async def locked(case: Case, sql: str, *args: object) -> AsyncGenerator[None]:
 
 
 def message(session_id: str) -> session_pb2.SubmitEventsRequest:
-    block = events_pb2.ContentBlock(text=events_pb2.TextBlock(text="hello"))
-    event = events_pb2.ClientEvent(user_message=events_pb2.UserMessage(content=[block]))
+    block = content_pb2.ContentBlock(text=content_pb2.TextBlock(text="hello"))
+    event = client_events_pb2.ClientEvent(
+        user_message=client_events_pb2.UserMessage(content=[block])
+    )
     return session_pb2.SubmitEventsRequest(session_id=session_id, events=[event])
 
 

@@ -5,7 +5,7 @@ from tests.support.chat import INTERRUPT, message
 from tests.support.model import script, text
 from tests.support.system import System
 
-HELD = script({"content": [text("This one waits.")], "hold": {"name": "mid", "after": 2}})
+HELD = script({"content": [text("This one waits.")], "hold": {"name": "mid", "after": 1}})
 BEGINS = [
     queued("user.message", "m1"),
     *RUNNING,

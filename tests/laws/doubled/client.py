@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2
+from counterfoil.ledger.v1 import client_events_pb2, content_pb2, session_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import reference_pb2, runtime_pb2
 
@@ -57,7 +57,9 @@ class Client:
         """Stop what runs."""
         self.interrupts += 1
         self.net.log("client interrupts")
-        await self._submit(events_pb2.ClientEvent(user_interrupt=events_pb2.UserInterrupt()))
+        await self._submit(
+            client_events_pb2.ClientEvent(user_interrupt=client_events_pb2.UserInterrupt())
+        )
 
     async def open_calls(self) -> list[tuple[str, bool]]:
         """Calls that wait for an answer: use id, and whether it takes a result."""
@@ -90,7 +92,7 @@ class Client:
         if await self._submit(_answer(use_id, "changed" if custom else "allow", custom)):
             self.net.blame(f"a second answer to {use_id} was taken")
 
-    async def _submit(self, event: events_pb2.ClientEvent) -> bool:
+    async def _submit(self, event: client_events_pb2.ClientEvent) -> bool:
         request = session_pb2.SubmitEventsRequest(session_id=self.thread.session_id, events=[event])
         try:
             await self.stage.sessions.SubmitEvents(request, metadata=_METADATA)
@@ -106,20 +108,27 @@ class Client:
         return self.messages[-1]
 
 
-def _text(text: str) -> events_pb2.ContentBlock:
-    return events_pb2.ContentBlock(text=events_pb2.TextBlock(text=text))
+def _text(text: str) -> content_pb2.ContentBlock:
+    return content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text))
 
 
-def _message(text: str) -> events_pb2.ClientEvent:
-    return events_pb2.ClientEvent(user_message=events_pb2.UserMessage(content=[_text(text)]))
+def _message(text: str) -> client_events_pb2.ClientEvent:
+    return client_events_pb2.ClientEvent(
+        user_message=client_events_pb2.UserMessage(content=[_text(text)])
+    )
 
 
-def _answer(use_id: str, said: str, custom: bool) -> events_pb2.ClientEvent:
+def _answer(use_id: str, said: str, custom: bool) -> client_events_pb2.ClientEvent:
     if custom:
-        result = events_pb2.UserCustomToolResult(custom_tool_use_id=use_id, content=[_text(said)])
-        return events_pb2.ClientEvent(user_custom_tool_result=result)
-    allow, deny = events_pb2.CONFIRMATION_RESULT_ALLOW, events_pb2.CONFIRMATION_RESULT_DENY
-    confirmation = events_pb2.UserToolConfirmation(
+        result = client_events_pb2.UserCustomToolResult(
+            custom_tool_use_id=use_id, content=[_text(said)]
+        )
+        return client_events_pb2.ClientEvent(user_custom_tool_result=result)
+    allow, deny = (
+        client_events_pb2.CONFIRMATION_RESULT_ALLOW,
+        client_events_pb2.CONFIRMATION_RESULT_DENY,
+    )
+    confirmation = client_events_pb2.UserToolConfirmation(
         tool_use_id=use_id, result=allow if said == "allow" else deny
     )
-    return events_pb2.ClientEvent(user_tool_confirmation=confirmation)
+    return client_events_pb2.ClientEvent(user_tool_confirmation=confirmation)

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from counterfoil.ledger.v1 import events_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2
 
 from foundation.storage import Database
 from services.ledger.log_writer import Draft, LogHead, plan, render, splice
@@ -48,7 +48,7 @@ def test_a_mark_without_a_queued_row_before_it_is_refused(refers: int | None) ->
 
 
 def test_the_body_is_rendered_without_its_time_and_spliced_as_last_member() -> None:
-    message = events_pb2.Event(id="sevt_1", session_deleted=events_pb2.SessionDeleted())
+    message = events_pb2.Event(id="sevt_1", session_deleted=session_events_pb2.SessionDeleted())
     message.processed_at.FromDatetime(NOW)
     stored = render(message)
     assert stored == b'{"id":"sevt_1","type":"session.deleted"}'

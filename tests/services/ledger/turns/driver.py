@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, cast
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2, turn_pb2
+from counterfoil.ledger.v1 import (
+    agent_events_pb2,
+    client_events_pb2,
+    content_pb2,
+    events_pb2,
+    session_events_pb2,
+    session_pb2,
+    turn_pb2,
+)
 from counterfoil.registry.v1 import agent_pb2, environment_pb2, registry_pb2, registry_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2, tools_pb2_grpc
 from counterfoil.types.v1 import reference_pb2, runtime_pb2, usage_pb2
@@ -38,6 +46,8 @@ CUSTOM = runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM
 PLATFORM = runtime_pb2.TOOL_OWNER_PLATFORM_MANAGED
 ALLOW = runtime_pb2.TOOL_POLICY_ALWAYS_ALLOW
 ASK = runtime_pb2.TOOL_POLICY_ALWAYS_ASK
+NO_REASON = session_events_pb2.STOP_REASON_TYPE_UNSPECIFIED
+END_TURN = session_events_pb2.STOP_REASON_TYPE_END_TURN
 
 
 class Registry:
@@ -101,7 +111,7 @@ class Ledger:
             return (await self.sessions.GetSession(request, None)).session
 
     async def send(
-        self, *events: events_pb2.ClientEvent, workspace: str = WORKSPACE
+        self, *events: client_events_pb2.ClientEvent, workspace: str = WORKSPACE
     ) -> list[dict[str, Any]]:
         request = session_pb2.SubmitEventsRequest(session_id=self.thread.session_id, events=events)
         with serving(CallContext("req", workspace)):
@@ -251,7 +261,7 @@ class Turn:
         text: str = "",
         commit: "turn_pb2.CommitKind.ValueType" = turn_pb2.COMMIT_KIND_UNSPECIFIED,
         entries: Sequence[turn_pb2.EntryRecord] = (),
-        stop: "events_pb2.StopReasonType.ValueType" = events_pb2.STOP_REASON_TYPE_END_TURN,
+        stop: "session_events_pb2.StopReasonType.ValueType" = END_TURN,
         number: int = 1,
     ) -> turn_pb2.AppendRoundRequest:
         """The next round as a request: `calls` are pairs of owner and policy."""
@@ -262,7 +272,7 @@ class Turn:
         answer = self.entry(turn_pb2.ENTRY_KIND_ANSWER)
         events: list[events_pb2.Event] = []
         if text:
-            said = events_pb2.AgentMessage(content=[text_block(text)])
+            said = agent_events_pb2.AgentMessage(content=[text_block(text)])
             events.append(events_pb2.Event(id=self._id("message", round_), agent_message=said))
         self.calls = []
         for index, (owner, policy) in enumerate(calls):
@@ -331,7 +341,7 @@ class Turn:
         self,
         kind: "turn_pb2.CommitKind.ValueType",
         *entries: turn_pb2.EntryRecord,
-        stop: "events_pb2.StopReasonType.ValueType" = events_pb2.STOP_REASON_TYPE_UNSPECIFIED,
+        stop: "session_events_pb2.StopReasonType.ValueType" = NO_REASON,
         errors: Sequence[events_pb2.Event] = (),
     ) -> turn_pb2.CommitTurnResponse:
         request = turn_pb2.CommitTurnRequest(
@@ -377,51 +387,62 @@ async def open_ledger(dsn: str, **options: Any) -> AsyncGenerator[Ledger]:
         await db.close()
 
 
-def text_block(text: str) -> events_pb2.ContentBlock:
-    return events_pb2.ContentBlock(text=events_pb2.TextBlock(text=text))
+def text_block(text: str) -> content_pb2.ContentBlock:
+    return content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text))
 
 
-def message(text: str) -> events_pb2.ClientEvent:
-    return events_pb2.ClientEvent(user_message=events_pb2.UserMessage(content=[text_block(text)]))
-
-
-def system(text: str) -> events_pb2.ClientEvent:
-    return events_pb2.ClientEvent(
-        system_message=events_pb2.SystemMessage(content=[text_block(text)])
+def message(text: str) -> client_events_pb2.ClientEvent:
+    return client_events_pb2.ClientEvent(
+        user_message=client_events_pb2.UserMessage(content=[text_block(text)])
     )
 
 
-def interrupt(thread_id: str | None = None) -> events_pb2.ClientEvent:
-    return events_pb2.ClientEvent(
-        user_interrupt=events_pb2.UserInterrupt(session_thread_id=thread_id)
+def system(text: str) -> client_events_pb2.ClientEvent:
+    return client_events_pb2.ClientEvent(
+        system_message=client_events_pb2.SystemMessage(content=[text_block(text)])
     )
 
 
-def custom_result(call: turn_pb2.RoundCall | str, text: str = "42") -> events_pb2.ClientEvent:
-    use_id = call if isinstance(call, str) else call.use_event_id
-    given = events_pb2.UserCustomToolResult(custom_tool_use_id=use_id, content=[text_block(text)])
-    return events_pb2.ClientEvent(user_custom_tool_result=given)
+def interrupt(thread_id: str | None = None) -> client_events_pb2.ClientEvent:
+    return client_events_pb2.ClientEvent(
+        user_interrupt=client_events_pb2.UserInterrupt(session_thread_id=thread_id)
+    )
 
 
-def confirm(call: turn_pb2.RoundCall | str, *, deny: str | None = None) -> events_pb2.ClientEvent:
+def custom_result(
+    call: turn_pb2.RoundCall | str, text: str = "42"
+) -> client_events_pb2.ClientEvent:
     use_id = call if isinstance(call, str) else call.use_event_id
-    allow, refuse = events_pb2.CONFIRMATION_RESULT_ALLOW, events_pb2.CONFIRMATION_RESULT_DENY
-    given = events_pb2.UserToolConfirmation(
+    given = client_events_pb2.UserCustomToolResult(
+        custom_tool_use_id=use_id, content=[text_block(text)]
+    )
+    return client_events_pb2.ClientEvent(user_custom_tool_result=given)
+
+
+def confirm(
+    call: turn_pb2.RoundCall | str, *, deny: str | None = None
+) -> client_events_pb2.ClientEvent:
+    use_id = call if isinstance(call, str) else call.use_event_id
+    allow, refuse = (
+        client_events_pb2.CONFIRMATION_RESULT_ALLOW,
+        client_events_pb2.CONFIRMATION_RESULT_DENY,
+    )
+    given = client_events_pb2.UserToolConfirmation(
         tool_use_id=use_id, result=allow if deny is None else refuse, deny_message=deny
     )
-    return events_pb2.ClientEvent(user_tool_confirmation=given)
+    return client_events_pb2.ClientEvent(user_tool_confirmation=given)
 
 
 def result(call: turn_pb2.RoundCall, text: str, is_error: bool) -> turn_pb2.CallResult:
     id_ = ids.derived("event", "result", call.operation_id)
     content = [text_block(text)]
     if call.owner == CUSTOM:
-        custom = events_pb2.UserCustomToolResult(
+        custom = client_events_pb2.UserCustomToolResult(
             custom_tool_use_id=call.use_event_id, content=content, is_error=is_error
         )
         event = events_pb2.Event(id=id_, user_custom_tool_result=custom)
     else:
-        given = events_pb2.AgentToolResult(
+        given = agent_events_pb2.AgentToolResult(
             tool_use_id=call.use_event_id, content=content, is_error=is_error
         )
         event = events_pb2.Event(id=id_, agent_tool_result=given)
@@ -441,10 +462,11 @@ def short(entry: dict[str, Any]) -> str:
 
 def _use(call: turn_pb2.RoundCall) -> events_pb2.Event:
     if call.owner == CUSTOM:
-        custom = events_pb2.AgentCustomToolUse(name=call.name, input=b"{}")
+        custom = agent_events_pb2.AgentCustomToolUse(name=call.name, input=b"{}")
         return events_pb2.Event(id=call.use_event_id, agent_custom_tool_use=custom)
     return events_pb2.Event(
-        id=call.use_event_id, agent_tool_use=events_pb2.AgentToolUse(name=call.name, input=b"{}")
+        id=call.use_event_id,
+        agent_tool_use=agent_events_pb2.AgentToolUse(name=call.name, input=b"{}"),
     )
 
 

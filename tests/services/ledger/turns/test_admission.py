@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import client_events_pb2, content_pb2, turn_pb2
 
 from foundation.errors import Failure, name_of
 from tests.services.ledger.turns.driver import (
@@ -26,7 +26,7 @@ from tests.services.ledger.turns.driver import (
 PARK = turn_pb2.COMMIT_KIND_PARKED
 
 
-async def _refused(ledger: Ledger, *events: events_pb2.ClientEvent) -> tuple[str, str]:
+async def _refused(ledger: Ledger, *events: client_events_pb2.ClientEvent) -> tuple[str, str]:
     """Reason and path; nothing was stored."""
     before, status = await ledger.position, (await ledger.get()).status
     with pytest.raises(Failure) as caught:
@@ -80,23 +80,25 @@ async def test_an_answer_of_an_older_round_is_refused(ledger: Ledger) -> None:
 
 async def test_content_that_no_event_takes(ledger: Ledger) -> None:
     await ledger.create()
-    image = events_pb2.ContentBlock(
-        image=events_pb2.ImageBlock(
-            source=events_pb2.ImageSource(url=events_pb2.UrlSource(url="https://a/b.png"))
+    image = content_pb2.ContentBlock(
+        image=content_pb2.ImageBlock(
+            source=content_pb2.ImageSource(url=content_pb2.UrlSource(url="https://a/b.png"))
         )
     )
     pictured = custom_result("sevt_1")
     pictured.user_custom_tool_result.content.append(image)
     drawn = system("x")
     drawn.system_message.content.append(image)
-    kind = events_pb2.CONFIRMATION_RESULT_ALLOW
-    allowed = events_pb2.UserToolConfirmation(tool_use_id="x", result=kind, deny_message="no")
+    kind = client_events_pb2.CONFIRMATION_RESULT_ALLOW
+    allowed = client_events_pb2.UserToolConfirmation(
+        tool_use_id="x", result=kind, deny_message="no"
+    )
     for events, path in (
         ([message("")], "events.0.content.0.text"),
         ([pictured], "events.0.content.1.type"),
         ([message("a"), drawn], "events.1.content.1.type"),
         ([message("a"), system("")], "events.1.content.0.text"),
-        ([events_pb2.ClientEvent(user_tool_confirmation=allowed)], "events.0.deny_message"),
+        ([client_events_pb2.ClientEvent(user_tool_confirmation=allowed)], "events.0.deny_message"),
         ([interrupt("sthr_other")], "events.0.session_thread_id"),
     ):
         assert await _refused(ledger, *events) == ("INVALID_FIELD", path)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from counterfoil.ledger.v1 import events_pb2, session_pb2, turn_pb2
+from counterfoil.ledger.v1 import client_events_pb2, session_pb2, turn_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,7 +120,7 @@ class World:
 
     # What happens.
 
-    def client(self, *events: events_pb2.ClientEvent) -> None:
+    def client(self, *events: client_events_pb2.ClientEvent) -> None:
         batch = admission.members(events, "events")
         admission.check(batch)
         try:

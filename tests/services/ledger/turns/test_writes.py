@@ -1,7 +1,7 @@
 """What a turn's owner may write: repeats, gaps, what is in the transcript gets published."""
 
 import pytest
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import events_pb2, session_events_pb2, turn_pb2
 
 from foundation import ids
 from foundation.errors import Failure
@@ -18,8 +18,8 @@ from tests.services.ledger.turns.driver import (
 
 PARK = turn_pb2.COMMIT_KIND_PARKED
 DONE = turn_pb2.COMMIT_KIND_DONE
-REFUSAL = events_pb2.STOP_REASON_TYPE_REFUSAL
-EXHAUSTED = events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
+REFUSAL = session_events_pb2.STOP_REASON_TYPE_REFUSAL
+EXHAUSTED = session_events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
 
 
 async def test_every_write_may_be_repeated(ledger: Ledger) -> None:
@@ -180,7 +180,7 @@ async def test_an_answer_holds_answer_events_only(ledger: Ledger) -> None:
         forged = turn_pb2.AppendRoundRequest()
         forged.CopyFrom(request)
         forged.events.append(
-            events_pb2.Event(id="sevt_1", session_deleted=events_pb2.SessionDeleted())
+            events_pb2.Event(id="sevt_1", session_deleted=session_events_pb2.SessionDeleted())
         )
         assert await reason_of(ledger.turns.AppendRound(forged, None)) == "INVALID_FIELD"
         forged.CopyFrom(request)
@@ -191,16 +191,17 @@ async def test_an_answer_holds_answer_events_only(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(("stop", "name"), [(REFUSAL, "refusal"), (EXHAUSTED, "retries_exhausted")])
 async def test_a_turn_that_does_not_end_well_is_idle_before_the_next(
-    ledger: Ledger, stop: "events_pb2.StopReasonType.ValueType", name: str
+    ledger: Ledger, stop: "session_events_pb2.StopReasonType.ValueType", name: str
 ) -> None:
     await ledger.create("go")
     async with ledger.runner() as runner:
         turn = await runner.claimed()
         await ledger.send(message("next"))
         before = await ledger.position
-        detail = events_pb2.ErrorDetail(type="model_request_failed_error", message="no")
+        detail = session_events_pb2.ErrorDetail(message="no")
+        detail.model_request_failed_error.SetInParent()
         failed = events_pb2.Event(
-            id=ids.new("event"), session_error=events_pb2.SessionError(error=detail)
+            id=ids.new("event"), session_error=session_events_pb2.SessionError(error=detail)
         )
         errors = [failed] if stop == EXHAUSTED else []
         entry = turn.entry(turn_pb2.ENTRY_KIND_INPUT)

@@ -3,13 +3,15 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
-from counterfoil.registry.v1 import agent_pb2 as _agent_pb2
+from counterfoil.ledger.v1 import agent_events_pb2 as _agent_events_pb2
+from counterfoil.ledger.v1 import client_events_pb2 as _client_events_pb2
+from counterfoil.ledger.v1 import content_pb2 as _content_pb2
+from counterfoil.ledger.v1 import session_events_pb2 as _session_events_pb2
+from counterfoil.ledger.v1 import span_events_pb2 as _span_events_pb2
+from counterfoil.ledger.v1 import workflow_events_pb2 as _workflow_events_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,599 +22,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _ConfirmationResult:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ConfirmationResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConfirmationResult.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    CONFIRMATION_RESULT_UNSPECIFIED: _ConfirmationResult.ValueType  # 0
-    """Not set; refused."""
-    CONFIRMATION_RESULT_ALLOW: _ConfirmationResult.ValueType  # 1
-    """The call may run."""
-    CONFIRMATION_RESULT_DENY: _ConfirmationResult.ValueType  # 2
-    """The call must not run."""
-
-class ConfirmationResult(_ConfirmationResult, metaclass=_ConfirmationResultEnumTypeWrapper):
-    """ConfirmationResult is the decision on a call that asked."""
-
-CONFIRMATION_RESULT_UNSPECIFIED: ConfirmationResult.ValueType  # 0
-"""Not set; refused."""
-CONFIRMATION_RESULT_ALLOW: ConfirmationResult.ValueType  # 1
-"""The call may run."""
-CONFIRMATION_RESULT_DENY: ConfirmationResult.ValueType  # 2
-"""The call must not run."""
-Global___ConfirmationResult: _TypeAlias = ConfirmationResult  # noqa: Y015
-
-class _EvaluatedPermission:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _EvaluatedPermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EvaluatedPermission.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    EVALUATED_PERMISSION_UNSPECIFIED: _EvaluatedPermission.ValueType  # 0
-    """Not set; left out."""
-    EVALUATED_PERMISSION_ALLOW: _EvaluatedPermission.ValueType  # 1
-    """It runs."""
-    EVALUATED_PERMISSION_ASK: _EvaluatedPermission.ValueType  # 2
-    """It waits for a confirmation."""
-    EVALUATED_PERMISSION_DENY: _EvaluatedPermission.ValueType  # 3
-    """It does not run."""
-
-class EvaluatedPermission(_EvaluatedPermission, metaclass=_EvaluatedPermissionEnumTypeWrapper):
-    """EvaluatedPermission is the decision taken on a call."""
-
-EVALUATED_PERMISSION_UNSPECIFIED: EvaluatedPermission.ValueType  # 0
-"""Not set; left out."""
-EVALUATED_PERMISSION_ALLOW: EvaluatedPermission.ValueType  # 1
-"""It runs."""
-EVALUATED_PERMISSION_ASK: EvaluatedPermission.ValueType  # 2
-"""It waits for a confirmation."""
-EVALUATED_PERMISSION_DENY: EvaluatedPermission.ValueType  # 3
-"""It does not run."""
-Global___EvaluatedPermission: _TypeAlias = EvaluatedPermission  # noqa: Y015
-
-class _StopReasonType:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _StopReasonTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReasonType.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    STOP_REASON_TYPE_UNSPECIFIED: _StopReasonType.ValueType  # 0
-    """Not set; refused."""
-    STOP_REASON_TYPE_END_TURN: _StopReasonType.ValueType  # 1
-    """The turn is over."""
-    STOP_REASON_TYPE_REQUIRES_ACTION: _StopReasonType.ValueType  # 2
-    """Clients must answer the listed actions."""
-    STOP_REASON_TYPE_RETRIES_EXHAUSTED: _StopReasonType.ValueType  # 3
-    """The turn failed; queued input stays."""
-    STOP_REASON_TYPE_REFUSAL: _StopReasonType.ValueType  # 4
-    """The model refused."""
-
-class StopReasonType(_StopReasonType, metaclass=_StopReasonTypeEnumTypeWrapper):
-    """StopReasonType is the JSON `type` of a stop reason."""
-
-STOP_REASON_TYPE_UNSPECIFIED: StopReasonType.ValueType  # 0
-"""Not set; refused."""
-STOP_REASON_TYPE_END_TURN: StopReasonType.ValueType  # 1
-"""The turn is over."""
-STOP_REASON_TYPE_REQUIRES_ACTION: StopReasonType.ValueType  # 2
-"""Clients must answer the listed actions."""
-STOP_REASON_TYPE_RETRIES_EXHAUSTED: StopReasonType.ValueType  # 3
-"""The turn failed; queued input stays."""
-STOP_REASON_TYPE_REFUSAL: StopReasonType.ValueType  # 4
-"""The model refused."""
-Global___StopReasonType: _TypeAlias = StopReasonType  # noqa: Y015
-
-class _RetryStatusType:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _RetryStatusTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RetryStatusType.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    RETRY_STATUS_TYPE_UNSPECIFIED: _RetryStatusType.ValueType  # 0
-    """Not set; refused."""
-    RETRY_STATUS_TYPE_RETRYING: _RetryStatusType.ValueType  # 1
-    """The server tries again; the client waits."""
-    RETRY_STATUS_TYPE_EXHAUSTED: _RetryStatusType.ValueType  # 2
-    """The turn is over; the client may send again."""
-    RETRY_STATUS_TYPE_TERMINAL: _RetryStatusType.ValueType  # 3
-    """The session is over."""
-
-class RetryStatusType(_RetryStatusType, metaclass=_RetryStatusTypeEnumTypeWrapper):
-    """RetryStatusType is the JSON `type` of a retry status."""
-
-RETRY_STATUS_TYPE_UNSPECIFIED: RetryStatusType.ValueType  # 0
-"""Not set; refused."""
-RETRY_STATUS_TYPE_RETRYING: RetryStatusType.ValueType  # 1
-"""The server tries again; the client waits."""
-RETRY_STATUS_TYPE_EXHAUSTED: RetryStatusType.ValueType  # 2
-"""The turn is over; the client may send again."""
-RETRY_STATUS_TYPE_TERMINAL: RetryStatusType.ValueType  # 3
-"""The session is over."""
-Global___RetryStatusType: _TypeAlias = RetryStatusType  # noqa: Y015
-
-@_typing.final
-class ContentBlock(_message.Message):
-    """ContentBlock is one block of a message or a tool result."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TEXT_FIELD_NUMBER: _builtins.int
-    IMAGE_FIELD_NUMBER: _builtins.int
-    DOCUMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def text(self) -> Global___TextBlock:
-        """Text."""
-
-    @_builtins.property
-    def image(self) -> Global___ImageBlock:
-        """An image; `user.message` only."""
-
-    @_builtins.property
-    def document(self) -> Global___DocumentBlock:
-        """A document; `user.message` only."""
-
-    def __init__(
-        self,
-        *,
-        text: Global___TextBlock | None = ...,
-        image: Global___ImageBlock | None = ...,
-        document: Global___DocumentBlock | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "document", b"document", "image", b"image", "text", b"text"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "document", b"document", "image", b"image", "text", b"text"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_block: _TypeAlias = _typing.Literal["text", "image", "document"]  # noqa: Y015
-    _WhichOneofArgType_block: _TypeAlias = _typing.Literal["block", b"block"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_block) -> _WhichOneofReturnType_block | None: ...
-
-Global___ContentBlock: _TypeAlias = ContentBlock  # noqa: Y015
-
-@_typing.final
-class TextBlock(_message.Message):
-    """TextBlock is plain text."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TEXT_FIELD_NUMBER: _builtins.int
-    text: _builtins.str
-    """The text; U+0000 is legal."""
-    def __init__(
-        self,
-        *,
-        text: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TextBlock: _TypeAlias = TextBlock  # noqa: Y015
-
-@_typing.final
-class ImageBlock(_message.Message):
-    """ImageBlock is an image."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SOURCE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def source(self) -> Global___ImageSource:
-        """Where the bytes are."""
-
-    def __init__(
-        self,
-        *,
-        source: Global___ImageSource | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ImageBlock: _TypeAlias = ImageBlock  # noqa: Y015
-
-@_typing.final
-class ImageSource(_message.Message):
-    """ImageSource says where an image's bytes are."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    BASE64_FIELD_NUMBER: _builtins.int
-    URL_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def base64(self) -> Global___Base64Image:
-        """Inline bytes."""
-
-    @_builtins.property
-    def url(self) -> Global___UrlSource:
-        """A public address, fetched by the provider."""
-
-    def __init__(
-        self,
-        *,
-        base64: Global___Base64Image | None = ...,
-        url: Global___UrlSource | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["base64", b"base64", "source", b"source", "url", b"url"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base64", b"base64", "source", b"source", "url", b"url"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["base64", "url"]  # noqa: Y015
-    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
-
-Global___ImageSource: _TypeAlias = ImageSource  # noqa: Y015
-
-@_typing.final
-class Base64Image(_message.Message):
-    """Base64Image is an inline image."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATA_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    data: _builtins.str
-    """Standard base64 of the bytes."""
-    media_type: _builtins.str
-    """Media type."""
-    def __init__(
-        self,
-        *,
-        data: _builtins.str = ...,
-        media_type: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "media_type", b"media_type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Base64Image: _TypeAlias = Base64Image  # noqa: Y015
-
-@_typing.final
-class UrlSource(_message.Message):
-    """UrlSource is an address that the provider fetches."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    URL_FIELD_NUMBER: _builtins.int
-    url: _builtins.str
-    """`http` or `https` address."""
-    def __init__(
-        self,
-        *,
-        url: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["url", b"url"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UrlSource: _TypeAlias = UrlSource  # noqa: Y015
-
-@_typing.final
-class DocumentBlock(_message.Message):
-    """DocumentBlock is a document."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SOURCE_FIELD_NUMBER: _builtins.int
-    CONTEXT_FIELD_NUMBER: _builtins.int
-    TITLE_FIELD_NUMBER: _builtins.int
-    context: _builtins.str
-    """What the document is about, for the model; absent for none."""
-    title: _builtins.str
-    """Title, for the model; absent for none."""
-    @_builtins.property
-    def source(self) -> Global___DocumentSource:
-        """Where the content is."""
-
-    def __init__(
-        self,
-        *,
-        source: Global___DocumentSource | None = ...,
-        context: _builtins.str | None = ...,
-        title: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context", b"_context", "_title", b"_title", "context", b"context", "source", b"source", "title", b"title"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context", b"_context", "_title", b"_title", "context", b"context", "source", b"source", "title", b"title"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__context: _TypeAlias = _typing.Literal["context"]  # noqa: Y015
-    _WhichOneofArgType__context: _TypeAlias = _typing.Literal["_context", b"_context"]  # noqa: Y015
-    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
-    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__context) -> _WhichOneofReturnType__context | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
-
-Global___DocumentBlock: _TypeAlias = DocumentBlock  # noqa: Y015
-
-@_typing.final
-class DocumentSource(_message.Message):
-    """DocumentSource says where a document's content is."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    BASE64_FIELD_NUMBER: _builtins.int
-    TEXT_FIELD_NUMBER: _builtins.int
-    URL_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def base64(self) -> Global___Base64Document:
-        """Inline bytes of a PDF."""
-
-    @_builtins.property
-    def text(self) -> Global___PlainText:
-        """Inline text."""
-
-    @_builtins.property
-    def url(self) -> Global___UrlSource:
-        """A public address, fetched by the provider."""
-
-    def __init__(
-        self,
-        *,
-        base64: Global___Base64Document | None = ...,
-        text: Global___PlainText | None = ...,
-        url: Global___UrlSource | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["base64", b"base64", "source", b"source", "text", b"text", "url", b"url"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base64", b"base64", "source", b"source", "text", b"text", "url", b"url"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["base64", "text", "url"]  # noqa: Y015
-    _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_source) -> _WhichOneofReturnType_source | None: ...
-
-Global___DocumentSource: _TypeAlias = DocumentSource  # noqa: Y015
-
-@_typing.final
-class Base64Document(_message.Message):
-    """Base64Document is an inline PDF."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATA_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    data: _builtins.str
-    """Standard base64 of the bytes."""
-    media_type: _builtins.str
-    """Media type."""
-    def __init__(
-        self,
-        *,
-        data: _builtins.str = ...,
-        media_type: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "media_type", b"media_type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Base64Document: _TypeAlias = Base64Document  # noqa: Y015
-
-@_typing.final
-class PlainText(_message.Message):
-    """PlainText is inline text."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATA_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    data: _builtins.str
-    """The text."""
-    media_type: _builtins.str
-    """Media type."""
-    def __init__(
-        self,
-        *,
-        data: _builtins.str = ...,
-        media_type: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "media_type", b"media_type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PlainText: _TypeAlias = PlainText  # noqa: Y015
-
-@_typing.final
-class ClientEvent(_message.Message):
-    """ClientEvent is what a client may send."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    USER_MESSAGE_FIELD_NUMBER: _builtins.int
-    USER_INTERRUPT_FIELD_NUMBER: _builtins.int
-    USER_CUSTOM_TOOL_RESULT_FIELD_NUMBER: _builtins.int
-    USER_TOOL_CONFIRMATION_FIELD_NUMBER: _builtins.int
-    SYSTEM_MESSAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def user_message(self) -> Global___UserMessage:
-        """A message to the agent."""
-
-    @_builtins.property
-    def user_interrupt(self) -> Global___UserInterrupt:
-        """Stop what runs."""
-
-    @_builtins.property
-    def user_custom_tool_result(self) -> Global___UserCustomToolResult:
-        """The answer to a custom tool call."""
-
-    @_builtins.property
-    def user_tool_confirmation(self) -> Global___UserToolConfirmation:
-        """The decision on a call that asked."""
-
-    @_builtins.property
-    def system_message(self) -> Global___SystemMessage:
-        """An instruction from the application that goes with the event before it."""
-
-    def __init__(
-        self,
-        *,
-        user_message: Global___UserMessage | None = ...,
-        user_interrupt: Global___UserInterrupt | None = ...,
-        user_custom_tool_result: Global___UserCustomToolResult | None = ...,
-        user_tool_confirmation: Global___UserToolConfirmation | None = ...,
-        system_message: Global___SystemMessage | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "system_message", b"system_message", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "system_message", b"system_message", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["user_message", "user_interrupt", "user_custom_tool_result", "user_tool_confirmation", "system_message"]  # noqa: Y015
-    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
-
-Global___ClientEvent: _TypeAlias = ClientEvent  # noqa: Y015
-
-@_typing.final
-class UserMessage(_message.Message):
-    """UserMessage starts or continues a turn."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONTENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentBlock]:
-        """At least one block: text, images, documents."""
-
-    def __init__(
-        self,
-        *,
-        content: _abc.Iterable[Global___ContentBlock] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___UserMessage: _TypeAlias = UserMessage  # noqa: Y015
-
-@_typing.final
-class UserInterrupt(_message.Message):
-    """UserInterrupt stops the thread's oldest turn that is not committed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_THREAD_ID_FIELD_NUMBER: _builtins.int
-    session_thread_id: _builtins.str
-    """The thread to interrupt; absent for all threads of the session."""
-    def __init__(
-        self,
-        *,
-        session_thread_id: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_session_thread_id", b"_session_thread_id", "session_thread_id", b"session_thread_id"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_session_thread_id", b"_session_thread_id", "session_thread_id", b"session_thread_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__session_thread_id: _TypeAlias = _typing.Literal["session_thread_id"]  # noqa: Y015
-    _WhichOneofArgType__session_thread_id: _TypeAlias = _typing.Literal["_session_thread_id", b"_session_thread_id"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_thread_id) -> _WhichOneofReturnType__session_thread_id | None: ...
-
-Global___UserInterrupt: _TypeAlias = UserInterrupt  # noqa: Y015
-
-@_typing.final
-class UserCustomToolResult(_message.Message):
-    """UserCustomToolResult answers an `agent.custom_tool_use`."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CUSTOM_TOOL_USE_ID_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    IS_ERROR_FIELD_NUMBER: _builtins.int
-    custom_tool_use_id: _builtins.str
-    """Event id of the use."""
-    is_error: _builtins.bool
-    """The tool failed."""
-    @_builtins.property
-    def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentBlock]:
-        """Result blocks, text only for now; empty for an empty result."""
-
-    def __init__(
-        self,
-        *,
-        custom_tool_use_id: _builtins.str = ...,
-        content: _abc.Iterable[Global___ContentBlock] | None = ...,
-        is_error: _builtins.bool | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "is_error", b"is_error"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "content", b"content", "custom_tool_use_id", b"custom_tool_use_id", "is_error", b"is_error"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__is_error: _TypeAlias = _typing.Literal["is_error"]  # noqa: Y015
-    _WhichOneofArgType__is_error: _TypeAlias = _typing.Literal["_is_error", b"_is_error"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__is_error) -> _WhichOneofReturnType__is_error | None: ...
-
-Global___UserCustomToolResult: _TypeAlias = UserCustomToolResult  # noqa: Y015
-
-@_typing.final
-class UserToolConfirmation(_message.Message):
-    """UserToolConfirmation decides on an `agent.tool_use` or `agent.mcp_tool_use` that asked."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOOL_USE_ID_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
-    DENY_MESSAGE_FIELD_NUMBER: _builtins.int
-    tool_use_id: _builtins.str
-    """Event id of the use."""
-    result: Global___ConfirmationResult.ValueType
-    """The decision."""
-    deny_message: _builtins.str
-    """What the model is told about a denial; only with `deny`."""
-    def __init__(
-        self,
-        *,
-        tool_use_id: _builtins.str = ...,
-        result: Global___ConfirmationResult.ValueType = ...,
-        deny_message: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_deny_message", b"_deny_message", "deny_message", b"deny_message"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deny_message", b"_deny_message", "deny_message", b"deny_message", "result", b"result", "tool_use_id", b"tool_use_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__deny_message: _TypeAlias = _typing.Literal["deny_message"]  # noqa: Y015
-    _WhichOneofArgType__deny_message: _TypeAlias = _typing.Literal["_deny_message", b"_deny_message"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__deny_message) -> _WhichOneofReturnType__deny_message | None: ...
-
-Global___UserToolConfirmation: _TypeAlias = UserToolConfirmation  # noqa: Y015
-
-@_typing.final
-class SystemMessage(_message.Message):
-    """SystemMessage is an instruction from the application: last in its request, directly behind a message or a result."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONTENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentBlock]:
-        """Text blocks only, 1 to 1000."""
-
-    def __init__(
-        self,
-        *,
-        content: _abc.Iterable[Global___ContentBlock] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SystemMessage: _TypeAlias = SystemMessage  # noqa: Y015
 
 @_typing.final
 class Event(_message.Message):
@@ -626,11 +35,18 @@ class Event(_message.Message):
     USER_CUSTOM_TOOL_RESULT_FIELD_NUMBER: _builtins.int
     USER_TOOL_CONFIRMATION_FIELD_NUMBER: _builtins.int
     SYSTEM_MESSAGE_FIELD_NUMBER: _builtins.int
+    USER_TOOL_RESULT_FIELD_NUMBER: _builtins.int
+    USER_DEFINE_OUTCOME_FIELD_NUMBER: _builtins.int
     AGENT_MESSAGE_FIELD_NUMBER: _builtins.int
     AGENT_THINKING_FIELD_NUMBER: _builtins.int
     AGENT_TOOL_USE_FIELD_NUMBER: _builtins.int
     AGENT_TOOL_RESULT_FIELD_NUMBER: _builtins.int
     AGENT_CUSTOM_TOOL_USE_FIELD_NUMBER: _builtins.int
+    AGENT_MCP_TOOL_USE_FIELD_NUMBER: _builtins.int
+    AGENT_MCP_TOOL_RESULT_FIELD_NUMBER: _builtins.int
+    AGENT_THREAD_MESSAGE_RECEIVED_FIELD_NUMBER: _builtins.int
+    AGENT_THREAD_MESSAGE_SENT_FIELD_NUMBER: _builtins.int
+    AGENT_THREAD_CONTEXT_COMPACTED_FIELD_NUMBER: _builtins.int
     SESSION_STATUS_RUNNING_FIELD_NUMBER: _builtins.int
     SESSION_STATUS_IDLE_FIELD_NUMBER: _builtins.int
     SESSION_ERROR_FIELD_NUMBER: _builtins.int
@@ -641,98 +57,191 @@ class Event(_message.Message):
     SESSION_UPDATED_FIELD_NUMBER: _builtins.int
     SESSION_STATUS_TERMINATED_FIELD_NUMBER: _builtins.int
     THREAD_STATUS_TERMINATED_FIELD_NUMBER: _builtins.int
+    SESSION_STATUS_RESCHEDULED_FIELD_NUMBER: _builtins.int
+    THREAD_STATUS_RESCHEDULED_FIELD_NUMBER: _builtins.int
+    THREAD_CREATED_FIELD_NUMBER: _builtins.int
     MODEL_REQUEST_START_FIELD_NUMBER: _builtins.int
     MODEL_REQUEST_END_FIELD_NUMBER: _builtins.int
+    OUTCOME_EVALUATION_START_FIELD_NUMBER: _builtins.int
+    OUTCOME_EVALUATION_ONGOING_FIELD_NUMBER: _builtins.int
+    OUTCOME_EVALUATION_END_FIELD_NUMBER: _builtins.int
+    WORKFLOW_RUN_CREATED_FIELD_NUMBER: _builtins.int
+    WORKFLOW_RUN_STATUS_RUNNING_FIELD_NUMBER: _builtins.int
+    WORKFLOW_RUN_STATUS_IDLE_FIELD_NUMBER: _builtins.int
+    WORKFLOW_RUN_PHASE_STARTED_FIELD_NUMBER: _builtins.int
+    WORKFLOW_RUN_PHASE_ENDED_FIELD_NUMBER: _builtins.int
+    WORKFLOW_RUN_ERROR_FIELD_NUMBER: _builtins.int
+    WORKFLOW_RUN_STATUS_ENDED_FIELD_NUMBER: _builtins.int
     PROCESSED_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Event id, `sevt_…`."""
     @_builtins.property
-    def user_message(self) -> Global___UserMessage:
+    def user_message(self) -> _client_events_pb2.UserMessage:
         """See ClientEvent."""
 
     @_builtins.property
-    def user_interrupt(self) -> Global___UserInterrupt:
+    def user_interrupt(self) -> _client_events_pb2.UserInterrupt:
         """See ClientEvent."""
 
     @_builtins.property
-    def user_custom_tool_result(self) -> Global___UserCustomToolResult:
+    def user_custom_tool_result(self) -> _client_events_pb2.UserCustomToolResult:
         """See ClientEvent."""
 
     @_builtins.property
-    def user_tool_confirmation(self) -> Global___UserToolConfirmation:
+    def user_tool_confirmation(self) -> _client_events_pb2.UserToolConfirmation:
         """See ClientEvent."""
 
     @_builtins.property
-    def system_message(self) -> Global___SystemMessage:
+    def system_message(self) -> _client_events_pb2.SystemMessage:
         """See ClientEvent."""
 
     @_builtins.property
-    def agent_message(self) -> Global___AgentMessage:
+    def user_tool_result(self) -> _client_events_pb2.UserToolResult:
+        """See ClientEvent."""
+
+    @_builtins.property
+    def user_define_outcome(self) -> _client_events_pb2.UserDefineOutcome:
+        """See ClientEvent."""
+
+    @_builtins.property
+    def agent_message(self) -> _agent_events_pb2.AgentMessage:
         """Text of the model."""
 
     @_builtins.property
-    def agent_thinking(self) -> Global___AgentThinking:
+    def agent_thinking(self) -> _agent_events_pb2.AgentThinking:
         """The model thought; no content."""
 
     @_builtins.property
-    def agent_tool_use(self) -> Global___AgentToolUse:
+    def agent_tool_use(self) -> _agent_events_pb2.AgentToolUse:
         """The model calls a tool that the platform or a node executes."""
 
     @_builtins.property
-    def agent_tool_result(self) -> Global___AgentToolResult:
+    def agent_tool_result(self) -> _agent_events_pb2.AgentToolResult:
         """Result of such a call."""
 
     @_builtins.property
-    def agent_custom_tool_use(self) -> Global___AgentCustomToolUse:
+    def agent_custom_tool_use(self) -> _agent_events_pb2.AgentCustomToolUse:
         """The model calls a custom tool."""
 
     @_builtins.property
-    def session_status_running(self) -> Global___SessionStatusRunning:
+    def agent_mcp_tool_use(self) -> _agent_events_pb2.AgentMcpToolUse:
+        """The model calls a tool of an MCP server. Not sent yet."""
+
+    @_builtins.property
+    def agent_mcp_tool_result(self) -> _agent_events_pb2.AgentMcpToolResult:
+        """Result of such a call. Not sent yet."""
+
+    @_builtins.property
+    def agent_thread_message_received(self) -> _agent_events_pb2.AgentThreadMessageReceived:
+        """Another thread sent a message. Not sent yet."""
+
+    @_builtins.property
+    def agent_thread_message_sent(self) -> _agent_events_pb2.AgentThreadMessageSent:
+        """This thread sent a message. Not sent yet."""
+
+    @_builtins.property
+    def agent_thread_context_compacted(self) -> _agent_events_pb2.AgentThreadContextCompacted:
+        """Older history was summarized for the model. Not sent yet."""
+
+    @_builtins.property
+    def session_status_running(self) -> _session_events_pb2.SessionStatusRunning:
         """The session runs."""
 
     @_builtins.property
-    def session_status_idle(self) -> Global___SessionStatusIdle:
+    def session_status_idle(self) -> _session_events_pb2.SessionStatusIdle:
         """The session waits."""
 
     @_builtins.property
-    def session_error(self) -> Global___SessionError:
+    def session_error(self) -> _session_events_pb2.SessionError:
         """Something failed."""
 
     @_builtins.property
-    def session_usage(self) -> Global___SessionUsage:
+    def session_usage(self) -> _session_events_pb2.SessionUsage:
         """Usage so far; directly before `session.status_idle`."""
 
     @_builtins.property
-    def session_deleted(self) -> Global___SessionDeleted:
+    def session_deleted(self) -> _session_events_pb2.SessionDeleted:
         """The session is gone; the last event of every stream."""
 
     @_builtins.property
-    def thread_status_running(self) -> Global___ThreadStatusRunning:
+    def thread_status_running(self) -> _session_events_pb2.ThreadStatusRunning:
         """A thread runs."""
 
     @_builtins.property
-    def thread_status_idle(self) -> Global___ThreadStatusIdle:
+    def thread_status_idle(self) -> _session_events_pb2.ThreadStatusIdle:
         """A thread waits."""
 
     @_builtins.property
-    def session_updated(self) -> Global___SessionUpdated:
+    def session_updated(self) -> _session_events_pb2.SessionUpdated:
         """Title, metadata or the session's copy of its agent changed."""
 
     @_builtins.property
-    def session_status_terminated(self) -> Global___SessionStatusTerminated:
-        """The session is over; streams end behind it."""
+    def session_status_terminated(self) -> _session_events_pb2.SessionStatusTerminated:
+        """The session is over."""
 
     @_builtins.property
-    def thread_status_terminated(self) -> Global___ThreadStatusTerminated:
+    def thread_status_terminated(self) -> _session_events_pb2.ThreadStatusTerminated:
         """A thread is over."""
 
     @_builtins.property
-    def model_request_start(self) -> Global___ModelRequestStart:
+    def session_status_rescheduled(self) -> _session_events_pb2.SessionStatusRescheduled:
+        """A turn waits for a retry."""
+
+    @_builtins.property
+    def thread_status_rescheduled(self) -> _session_events_pb2.ThreadStatusRescheduled:
+        """A thread's turn waits for a retry."""
+
+    @_builtins.property
+    def thread_created(self) -> _session_events_pb2.ThreadCreated:
+        """A thread was made. Not sent yet."""
+
+    @_builtins.property
+    def model_request_start(self) -> _span_events_pb2.ModelRequestStart:
         """A model request began."""
 
     @_builtins.property
-    def model_request_end(self) -> Global___ModelRequestEnd:
+    def model_request_end(self) -> _span_events_pb2.ModelRequestEnd:
         """A model request ended."""
+
+    @_builtins.property
+    def outcome_evaluation_start(self) -> _span_events_pb2.OutcomeEvaluationStart:
+        """A grading began. Not sent yet."""
+
+    @_builtins.property
+    def outcome_evaluation_ongoing(self) -> _span_events_pb2.OutcomeEvaluationOngoing:
+        """A grading still runs. Not sent yet."""
+
+    @_builtins.property
+    def outcome_evaluation_end(self) -> _span_events_pb2.OutcomeEvaluationEnd:
+        """A grading ended. Not sent yet."""
+
+    @_builtins.property
+    def workflow_run_created(self) -> _workflow_events_pb2.WorkflowRunCreated:
+        """A workflow run was made. Not sent yet."""
+
+    @_builtins.property
+    def workflow_run_status_running(self) -> _workflow_events_pb2.WorkflowRunStatusRunning:
+        """A workflow run runs. Not sent yet."""
+
+    @_builtins.property
+    def workflow_run_status_idle(self) -> _workflow_events_pb2.WorkflowRunStatusIdle:
+        """A workflow run waits. Not sent yet."""
+
+    @_builtins.property
+    def workflow_run_phase_started(self) -> _workflow_events_pb2.WorkflowRunPhaseStarted:
+        """A phase of a workflow run began. Not sent yet."""
+
+    @_builtins.property
+    def workflow_run_phase_ended(self) -> _workflow_events_pb2.WorkflowRunPhaseEnded:
+        """A phase of a workflow run ended. Not sent yet."""
+
+    @_builtins.property
+    def workflow_run_error(self) -> _workflow_events_pb2.WorkflowRunError:
+        """Something failed in a workflow run. Not sent yet."""
+
+    @_builtins.property
+    def workflow_run_status_ended(self) -> _workflow_events_pb2.WorkflowRunStatusEnded:
+        """A workflow run ended. Not sent yet."""
 
     @_builtins.property
     def processed_at(self) -> _timestamp_pb2.Timestamp:
@@ -742,810 +251,238 @@ class Event(_message.Message):
         self,
         *,
         id: _builtins.str = ...,
-        user_message: Global___UserMessage | None = ...,
-        user_interrupt: Global___UserInterrupt | None = ...,
-        user_custom_tool_result: Global___UserCustomToolResult | None = ...,
-        user_tool_confirmation: Global___UserToolConfirmation | None = ...,
-        system_message: Global___SystemMessage | None = ...,
-        agent_message: Global___AgentMessage | None = ...,
-        agent_thinking: Global___AgentThinking | None = ...,
-        agent_tool_use: Global___AgentToolUse | None = ...,
-        agent_tool_result: Global___AgentToolResult | None = ...,
-        agent_custom_tool_use: Global___AgentCustomToolUse | None = ...,
-        session_status_running: Global___SessionStatusRunning | None = ...,
-        session_status_idle: Global___SessionStatusIdle | None = ...,
-        session_error: Global___SessionError | None = ...,
-        session_usage: Global___SessionUsage | None = ...,
-        session_deleted: Global___SessionDeleted | None = ...,
-        thread_status_running: Global___ThreadStatusRunning | None = ...,
-        thread_status_idle: Global___ThreadStatusIdle | None = ...,
-        session_updated: Global___SessionUpdated | None = ...,
-        session_status_terminated: Global___SessionStatusTerminated | None = ...,
-        thread_status_terminated: Global___ThreadStatusTerminated | None = ...,
-        model_request_start: Global___ModelRequestStart | None = ...,
-        model_request_end: Global___ModelRequestEnd | None = ...,
+        user_message: _client_events_pb2.UserMessage | None = ...,
+        user_interrupt: _client_events_pb2.UserInterrupt | None = ...,
+        user_custom_tool_result: _client_events_pb2.UserCustomToolResult | None = ...,
+        user_tool_confirmation: _client_events_pb2.UserToolConfirmation | None = ...,
+        system_message: _client_events_pb2.SystemMessage | None = ...,
+        user_tool_result: _client_events_pb2.UserToolResult | None = ...,
+        user_define_outcome: _client_events_pb2.UserDefineOutcome | None = ...,
+        agent_message: _agent_events_pb2.AgentMessage | None = ...,
+        agent_thinking: _agent_events_pb2.AgentThinking | None = ...,
+        agent_tool_use: _agent_events_pb2.AgentToolUse | None = ...,
+        agent_tool_result: _agent_events_pb2.AgentToolResult | None = ...,
+        agent_custom_tool_use: _agent_events_pb2.AgentCustomToolUse | None = ...,
+        agent_mcp_tool_use: _agent_events_pb2.AgentMcpToolUse | None = ...,
+        agent_mcp_tool_result: _agent_events_pb2.AgentMcpToolResult | None = ...,
+        agent_thread_message_received: _agent_events_pb2.AgentThreadMessageReceived | None = ...,
+        agent_thread_message_sent: _agent_events_pb2.AgentThreadMessageSent | None = ...,
+        agent_thread_context_compacted: _agent_events_pb2.AgentThreadContextCompacted | None = ...,
+        session_status_running: _session_events_pb2.SessionStatusRunning | None = ...,
+        session_status_idle: _session_events_pb2.SessionStatusIdle | None = ...,
+        session_error: _session_events_pb2.SessionError | None = ...,
+        session_usage: _session_events_pb2.SessionUsage | None = ...,
+        session_deleted: _session_events_pb2.SessionDeleted | None = ...,
+        thread_status_running: _session_events_pb2.ThreadStatusRunning | None = ...,
+        thread_status_idle: _session_events_pb2.ThreadStatusIdle | None = ...,
+        session_updated: _session_events_pb2.SessionUpdated | None = ...,
+        session_status_terminated: _session_events_pb2.SessionStatusTerminated | None = ...,
+        thread_status_terminated: _session_events_pb2.ThreadStatusTerminated | None = ...,
+        session_status_rescheduled: _session_events_pb2.SessionStatusRescheduled | None = ...,
+        thread_status_rescheduled: _session_events_pb2.ThreadStatusRescheduled | None = ...,
+        thread_created: _session_events_pb2.ThreadCreated | None = ...,
+        model_request_start: _span_events_pb2.ModelRequestStart | None = ...,
+        model_request_end: _span_events_pb2.ModelRequestEnd | None = ...,
+        outcome_evaluation_start: _span_events_pb2.OutcomeEvaluationStart | None = ...,
+        outcome_evaluation_ongoing: _span_events_pb2.OutcomeEvaluationOngoing | None = ...,
+        outcome_evaluation_end: _span_events_pb2.OutcomeEvaluationEnd | None = ...,
+        workflow_run_created: _workflow_events_pb2.WorkflowRunCreated | None = ...,
+        workflow_run_status_running: _workflow_events_pb2.WorkflowRunStatusRunning | None = ...,
+        workflow_run_status_idle: _workflow_events_pb2.WorkflowRunStatusIdle | None = ...,
+        workflow_run_phase_started: _workflow_events_pb2.WorkflowRunPhaseStarted | None = ...,
+        workflow_run_phase_ended: _workflow_events_pb2.WorkflowRunPhaseEnded | None = ...,
+        workflow_run_error: _workflow_events_pb2.WorkflowRunError | None = ...,
+        workflow_run_status_ended: _workflow_events_pb2.WorkflowRunStatusEnded | None = ...,
         processed_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_running", b"session_status_running", "session_status_terminated", b"session_status_terminated", "session_updated", b"session_updated", "session_usage", b"session_usage", "system_message", b"system_message", "thread_status_idle", b"thread_status_idle", "thread_status_running", b"thread_status_running", "thread_status_terminated", b"thread_status_terminated", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_mcp_tool_result", b"agent_mcp_tool_result", "agent_mcp_tool_use", b"agent_mcp_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_thread_context_compacted", b"agent_thread_context_compacted", "agent_thread_message_received", b"agent_thread_message_received", "agent_thread_message_sent", b"agent_thread_message_sent", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "outcome_evaluation_end", b"outcome_evaluation_end", "outcome_evaluation_ongoing", b"outcome_evaluation_ongoing", "outcome_evaluation_start", b"outcome_evaluation_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_rescheduled", b"session_status_rescheduled", "session_status_running", b"session_status_running", "session_status_terminated", b"session_status_terminated", "session_updated", b"session_updated", "session_usage", b"session_usage", "system_message", b"system_message", "thread_created", b"thread_created", "thread_status_idle", b"thread_status_idle", "thread_status_rescheduled", b"thread_status_rescheduled", "thread_status_running", b"thread_status_running", "thread_status_terminated", b"thread_status_terminated", "user_custom_tool_result", b"user_custom_tool_result", "user_define_outcome", b"user_define_outcome", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation", "user_tool_result", b"user_tool_result", "workflow_run_created", b"workflow_run_created", "workflow_run_error", b"workflow_run_error", "workflow_run_phase_ended", b"workflow_run_phase_ended", "workflow_run_phase_started", b"workflow_run_phase_started", "workflow_run_status_ended", b"workflow_run_status_ended", "workflow_run_status_idle", b"workflow_run_status_idle", "workflow_run_status_running", b"workflow_run_status_running"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "id", b"id", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_running", b"session_status_running", "session_status_terminated", b"session_status_terminated", "session_updated", b"session_updated", "session_usage", b"session_usage", "system_message", b"system_message", "thread_status_idle", b"thread_status_idle", "thread_status_running", b"thread_status_running", "thread_status_terminated", b"thread_status_terminated", "user_custom_tool_result", b"user_custom_tool_result", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_custom_tool_use", b"agent_custom_tool_use", "agent_mcp_tool_result", b"agent_mcp_tool_result", "agent_mcp_tool_use", b"agent_mcp_tool_use", "agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "agent_thread_context_compacted", b"agent_thread_context_compacted", "agent_thread_message_received", b"agent_thread_message_received", "agent_thread_message_sent", b"agent_thread_message_sent", "agent_tool_result", b"agent_tool_result", "agent_tool_use", b"agent_tool_use", "event", b"event", "id", b"id", "model_request_end", b"model_request_end", "model_request_start", b"model_request_start", "outcome_evaluation_end", b"outcome_evaluation_end", "outcome_evaluation_ongoing", b"outcome_evaluation_ongoing", "outcome_evaluation_start", b"outcome_evaluation_start", "processed_at", b"processed_at", "session_deleted", b"session_deleted", "session_error", b"session_error", "session_status_idle", b"session_status_idle", "session_status_rescheduled", b"session_status_rescheduled", "session_status_running", b"session_status_running", "session_status_terminated", b"session_status_terminated", "session_updated", b"session_updated", "session_usage", b"session_usage", "system_message", b"system_message", "thread_created", b"thread_created", "thread_status_idle", b"thread_status_idle", "thread_status_rescheduled", b"thread_status_rescheduled", "thread_status_running", b"thread_status_running", "thread_status_terminated", b"thread_status_terminated", "user_custom_tool_result", b"user_custom_tool_result", "user_define_outcome", b"user_define_outcome", "user_interrupt", b"user_interrupt", "user_message", b"user_message", "user_tool_confirmation", b"user_tool_confirmation", "user_tool_result", b"user_tool_result", "workflow_run_created", b"workflow_run_created", "workflow_run_error", b"workflow_run_error", "workflow_run_phase_ended", b"workflow_run_phase_ended", "workflow_run_phase_started", b"workflow_run_phase_started", "workflow_run_status_ended", b"workflow_run_status_ended", "workflow_run_status_idle", b"workflow_run_status_idle", "workflow_run_status_running", b"workflow_run_status_running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["user_message", "user_interrupt", "user_custom_tool_result", "user_tool_confirmation", "system_message", "agent_message", "agent_thinking", "agent_tool_use", "agent_tool_result", "agent_custom_tool_use", "session_status_running", "session_status_idle", "session_error", "session_usage", "session_deleted", "thread_status_running", "thread_status_idle", "session_updated", "session_status_terminated", "thread_status_terminated", "model_request_start", "model_request_end"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["user_message", "user_interrupt", "user_custom_tool_result", "user_tool_confirmation", "system_message", "user_tool_result", "user_define_outcome", "agent_message", "agent_thinking", "agent_tool_use", "agent_tool_result", "agent_custom_tool_use", "agent_mcp_tool_use", "agent_mcp_tool_result", "agent_thread_message_received", "agent_thread_message_sent", "agent_thread_context_compacted", "session_status_running", "session_status_idle", "session_error", "session_usage", "session_deleted", "thread_status_running", "thread_status_idle", "session_updated", "session_status_terminated", "thread_status_terminated", "session_status_rescheduled", "thread_status_rescheduled", "thread_created", "model_request_start", "model_request_end", "outcome_evaluation_start", "outcome_evaluation_ongoing", "outcome_evaluation_end", "workflow_run_created", "workflow_run_status_running", "workflow_run_status_idle", "workflow_run_phase_started", "workflow_run_phase_ended", "workflow_run_error", "workflow_run_status_ended"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
-class AgentMessage(_message.Message):
-    """AgentMessage is one run of adjacent text blocks of an answer."""
+class PreviewEvent(_message.Message):
+    """PreviewEvent is live text of an event that is being produced: on a stream only, never stored, without id and time of its own."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    EVENT_START_FIELD_NUMBER: _builtins.int
+    EVENT_DELTA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event_start(self) -> Global___EventStart:
+        """An event is being produced; comes once for an event, before its text."""
+
+    @_builtins.property
+    def event_delta(self) -> Global___EventDelta:
+        """A piece of its text."""
+
+    def __init__(
+        self,
+        *,
+        event_start: Global___EventStart | None = ...,
+        event_delta: Global___EventDelta | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event_delta", b"event_delta", "event_start", b"event_start", "preview", b"preview"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_delta", b"event_delta", "event_start", b"event_start", "preview", b"preview"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_preview: _TypeAlias = _typing.Literal["event_start", "event_delta"]  # noqa: Y015
+    _WhichOneofArgType_preview: _TypeAlias = _typing.Literal["preview", b"preview"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_preview) -> _WhichOneofReturnType_preview | None: ...
+
+Global___PreviewEvent: _TypeAlias = PreviewEvent  # noqa: Y015
+
+@_typing.final
+class EventStart(_message.Message):
+    """EventStart announces an event; the event itself comes later with the same id, or never when its request ends without it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> Global___PreviewedEvent:
+        """The announced event."""
+
+    def __init__(
+        self,
+        *,
+        event: Global___PreviewedEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventStart: _TypeAlias = EventStart  # noqa: Y015
+
+@_typing.final
+class PreviewedEvent(_message.Message):
+    """PreviewedEvent names an announced event."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_MESSAGE_FIELD_NUMBER: _builtins.int
+    AGENT_THINKING_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Event id."""
+    @_builtins.property
+    def agent_message(self) -> Global___PreviewedMessage:
+        """Text of the model."""
+
+    @_builtins.property
+    def agent_thinking(self) -> Global___PreviewedThinking:
+        """The model thinks; no text follows."""
+
+    def __init__(
+        self,
+        *,
+        agent_message: Global___PreviewedMessage | None = ...,
+        agent_thinking: Global___PreviewedThinking | None = ...,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_message", b"agent_message", "agent_thinking", b"agent_thinking", "event", b"event", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["agent_message", "agent_thinking"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___PreviewedEvent: _TypeAlias = PreviewedEvent  # noqa: Y015
+
+@_typing.final
+class PreviewedMessage(_message.Message):
+    """PreviewedMessage has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewedMessage: _TypeAlias = PreviewedMessage  # noqa: Y015
+
+@_typing.final
+class PreviewedThinking(_message.Message):
+    """PreviewedThinking has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewedThinking: _TypeAlias = PreviewedThinking  # noqa: Y015
+
+@_typing.final
+class EventDelta(_message.Message):
+    """EventDelta is a piece of an announced event's text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    """Event id."""
+    @_builtins.property
+    def delta(self) -> Global___ContentDelta:
+        """The piece."""
+
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+        delta: Global___ContentDelta | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "event_id", b"event_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventDelta: _TypeAlias = EventDelta  # noqa: Y015
+
+@_typing.final
+class ContentDelta(_message.Message):
+    """ContentDelta is text to append to a block."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Index of the block in the event's content."""
     @_builtins.property
-    def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentBlock]:
-        """Text blocks."""
+    def content(self) -> _content_pb2.ContentBlock:
+        """The text."""
 
     def __init__(
         self,
         *,
-        content: _abc.Iterable[Global___ContentBlock] | None = ...,
+        index: _builtins.int = ...,
+        content: _content_pb2.ContentBlock | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "index", b"index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AgentMessage: _TypeAlias = AgentMessage  # noqa: Y015
-
-@_typing.final
-class AgentThinking(_message.Message):
-    """AgentThinking is a progress signal."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AgentThinking: _TypeAlias = AgentThinking  # noqa: Y015
-
-@_typing.final
-class PermissionEvaluation(_message.Message):
-    """PermissionEvaluation says which policy took the decision."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TYPE_FIELD_NUMBER: _builtins.int
-    type: _builtins.str
-    """`always_allow` or `always_ask`."""
-    def __init__(
-        self,
-        *,
-        type: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PermissionEvaluation: _TypeAlias = PermissionEvaluation  # noqa: Y015
-
-@_typing.final
-class AgentToolUse(_message.Message):
-    """AgentToolUse is a call of a built-in or platform tool."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    INPUT_FIELD_NUMBER: _builtins.int
-    EVALUATED_PERMISSION_FIELD_NUMBER: _builtins.int
-    EVALUATION_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """Tool name."""
-    input: _builtins.bytes
-    """Input, exact JSON bytes."""
-    evaluated_permission: Global___EvaluatedPermission.ValueType
-    """The decision."""
-    @_builtins.property
-    def evaluation(self) -> Global___PermissionEvaluation:
-        """Which policy took it; absent when the call was refused before any policy applied."""
-
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        input: _builtins.bytes = ...,
-        evaluated_permission: Global___EvaluatedPermission.ValueType = ...,
-        evaluation: Global___PermissionEvaluation | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["evaluation", b"evaluation"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluated_permission", b"evaluated_permission", "evaluation", b"evaluation", "input", b"input", "name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AgentToolUse: _TypeAlias = AgentToolUse  # noqa: Y015
-
-@_typing.final
-class AgentToolResult(_message.Message):
-    """AgentToolResult is the result of an AgentToolUse."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOOL_USE_ID_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    IS_ERROR_FIELD_NUMBER: _builtins.int
-    tool_use_id: _builtins.str
-    """Event id of the use."""
-    is_error: _builtins.bool
-    """The call failed, was denied or interrupted."""
-    @_builtins.property
-    def content(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContentBlock]:
-        """Result blocks."""
-
-    def __init__(
-        self,
-        *,
-        tool_use_id: _builtins.str = ...,
-        content: _abc.Iterable[Global___ContentBlock] | None = ...,
-        is_error: _builtins.bool | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "is_error", b"is_error"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "content", b"content", "is_error", b"is_error", "tool_use_id", b"tool_use_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__is_error: _TypeAlias = _typing.Literal["is_error"]  # noqa: Y015
-    _WhichOneofArgType__is_error: _TypeAlias = _typing.Literal["_is_error", b"_is_error"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__is_error) -> _WhichOneofReturnType__is_error | None: ...
-
-Global___AgentToolResult: _TypeAlias = AgentToolResult  # noqa: Y015
-
-@_typing.final
-class AgentCustomToolUse(_message.Message):
-    """AgentCustomToolUse is a call of a custom tool, answered by the application."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    INPUT_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """Tool name."""
-    input: _builtins.bytes
-    """Input, exact JSON bytes."""
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        input: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "name", b"name"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AgentCustomToolUse: _TypeAlias = AgentCustomToolUse  # noqa: Y015
-
-@_typing.final
-class SessionStatusRunning(_message.Message):
-    """SessionStatusRunning has no fields."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SessionStatusRunning: _TypeAlias = SessionStatusRunning  # noqa: Y015
-
-@_typing.final
-class StopReason(_message.Message):
-    """StopReason says why a session waits."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TYPE_FIELD_NUMBER: _builtins.int
-    EVENT_IDS_FIELD_NUMBER: _builtins.int
-    type: Global___StopReasonType.ValueType
-    """The reason."""
-    @_builtins.property
-    def event_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """With `requires_action`: event ids that must be answered, in use order."""
-
-    def __init__(
-        self,
-        *,
-        type: Global___StopReasonType.ValueType = ...,
-        event_ids: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_ids", b"event_ids", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
-
-@_typing.final
-class StopDetails(_message.Message):
-    """StopDetails says more about a refusal."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TYPE_FIELD_NUMBER: _builtins.int
-    CATEGORY_FIELD_NUMBER: _builtins.int
-    EXPLANATION_FIELD_NUMBER: _builtins.int
-    type: _builtins.str
-    """`refusal`."""
-    category: _builtins.str
-    """Category, or null."""
-    explanation: _builtins.str
-    """Explanation, or null."""
-    def __init__(
-        self,
-        *,
-        type: _builtins.str = ...,
-        category: _builtins.str | None = ...,
-        explanation: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_category", b"_category", "_explanation", b"_explanation", "category", b"category", "explanation", b"explanation"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_category", b"_category", "_explanation", b"_explanation", "category", b"category", "explanation", b"explanation", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__category: _TypeAlias = _typing.Literal["category"]  # noqa: Y015
-    _WhichOneofArgType__category: _TypeAlias = _typing.Literal["_category", b"_category"]  # noqa: Y015
-    _WhichOneofReturnType__explanation: _TypeAlias = _typing.Literal["explanation"]  # noqa: Y015
-    _WhichOneofArgType__explanation: _TypeAlias = _typing.Literal["_explanation", b"_explanation"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__category) -> _WhichOneofReturnType__category | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__explanation) -> _WhichOneofReturnType__explanation | None: ...
-
-Global___StopDetails: _TypeAlias = StopDetails  # noqa: Y015
-
-@_typing.final
-class SessionStatusIdle(_message.Message):
-    """SessionStatusIdle says that the session waits, and why."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    STOP_REASON_FIELD_NUMBER: _builtins.int
-    STOP_DETAILS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stop_reason(self) -> Global___StopReason:
-        """Why it waits."""
-
-    @_builtins.property
-    def stop_details(self) -> Global___StopDetails:
-        """More about a refusal, else null."""
-
-    def __init__(
-        self,
-        *,
-        stop_reason: Global___StopReason | None = ...,
-        stop_details: Global___StopDetails | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stop_details", b"stop_details", "stop_reason", b"stop_reason"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stop_details", b"stop_details", "stop_reason", b"stop_reason"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SessionStatusIdle: _TypeAlias = SessionStatusIdle  # noqa: Y015
-
-@_typing.final
-class ThreadStatusRunning(_message.Message):
-    """ThreadStatusRunning says that a thread runs."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    AGENT_NAME_FIELD_NUMBER: _builtins.int
-    SESSION_THREAD_ID_FIELD_NUMBER: _builtins.int
-    agent_name: _builtins.str
-    """Name of the thread's agent."""
-    session_thread_id: _builtins.str
-    """The thread."""
-    def __init__(
-        self,
-        *,
-        agent_name: _builtins.str = ...,
-        session_thread_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_name", b"agent_name", "session_thread_id", b"session_thread_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ThreadStatusRunning: _TypeAlias = ThreadStatusRunning  # noqa: Y015
-
-@_typing.final
-class ThreadStatusIdle(_message.Message):
-    """ThreadStatusIdle says that a thread waits, and why."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    AGENT_NAME_FIELD_NUMBER: _builtins.int
-    SESSION_THREAD_ID_FIELD_NUMBER: _builtins.int
-    STOP_REASON_FIELD_NUMBER: _builtins.int
-    STOP_DETAILS_FIELD_NUMBER: _builtins.int
-    agent_name: _builtins.str
-    """Name of the thread's agent."""
-    session_thread_id: _builtins.str
-    """The thread."""
-    @_builtins.property
-    def stop_reason(self) -> Global___StopReason:
-        """Why it waits."""
-
-    @_builtins.property
-    def stop_details(self) -> Global___StopDetails:
-        """More about a refusal, else null."""
-
-    def __init__(
-        self,
-        *,
-        agent_name: _builtins.str = ...,
-        session_thread_id: _builtins.str = ...,
-        stop_reason: Global___StopReason | None = ...,
-        stop_details: Global___StopDetails | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stop_details", b"stop_details", "stop_reason", b"stop_reason"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_name", b"agent_name", "session_thread_id", b"session_thread_id", "stop_details", b"stop_details", "stop_reason", b"stop_reason"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ThreadStatusIdle: _TypeAlias = ThreadStatusIdle  # noqa: Y015
-
-@_typing.final
-class RetryStatus(_message.Message):
-    """RetryStatus says what happens after an error."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TYPE_FIELD_NUMBER: _builtins.int
-    type: Global___RetryStatusType.ValueType
-    """The status."""
-    def __init__(
-        self,
-        *,
-        type: Global___RetryStatusType.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RetryStatus: _TypeAlias = RetryStatus  # noqa: Y015
-
-@_typing.final
-class ErrorDetail(_message.Message):
-    """ErrorDetail describes what failed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TYPE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    RETRY_STATUS_FIELD_NUMBER: _builtins.int
-    type: _builtins.str
-    """One of the contract's error types, for example `model_request_failed_error`."""
-    message: _builtins.str
-    """Text for people; holds no secret and no raw provider body."""
-    @_builtins.property
-    def retry_status(self) -> Global___RetryStatus:
-        """What happens now."""
-
-    def __init__(
-        self,
-        *,
-        type: _builtins.str = ...,
-        message: _builtins.str = ...,
-        retry_status: Global___RetryStatus | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_status", b"retry_status"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "retry_status", b"retry_status", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ErrorDetail: _TypeAlias = ErrorDetail  # noqa: Y015
-
-@_typing.final
-class SessionError(_message.Message):
-    """SessionError says that something failed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ERROR_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def error(self) -> Global___ErrorDetail:
-        """What failed."""
-
-    def __init__(
-        self,
-        *,
-        error: Global___ErrorDetail | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SessionError: _TypeAlias = SessionError  # noqa: Y015
-
-@_typing.final
-class CacheCreation(_message.Message):
-    """CacheCreation splits cache writes by lifetime."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EPHEMERAL_1H_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    EPHEMERAL_5M_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    ephemeral_1h_input_tokens: _builtins.int
-    """Tokens written for one hour."""
-    ephemeral_5m_input_tokens: _builtins.int
-    """Tokens written for five minutes."""
-    def __init__(
-        self,
-        *,
-        ephemeral_1h_input_tokens: _builtins.int = ...,
-        ephemeral_5m_input_tokens: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ephemeral_1h_input_tokens", b"ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens", b"ephemeral_5m_input_tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CacheCreation: _TypeAlias = CacheCreation  # noqa: Y015
-
-@_typing.final
-class ListCost(_message.Message):
-    """ListCost is an amount of money at list prices."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    AMOUNT_FIELD_NUMBER: _builtins.int
-    CURRENCY_FIELD_NUMBER: _builtins.int
-    amount: _builtins.str
-    """Whole cents as text."""
-    currency: _builtins.str
-    """Currency code."""
-    def __init__(
-        self,
-        *,
-        amount: _builtins.str = ...,
-        currency: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "currency", b"currency"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListCost: _TypeAlias = ListCost  # noqa: Y015
-
-@_typing.final
-class ServerToolUse(_message.Message):
-    """ServerToolUse counts provider-run tools."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WEB_SEARCH_REQUESTS_FIELD_NUMBER: _builtins.int
-    WEB_FETCH_REQUESTS_FIELD_NUMBER: _builtins.int
-    web_search_requests: _builtins.int
-    """Web searches."""
-    web_fetch_requests: _builtins.int
-    """Web fetches."""
-    def __init__(
-        self,
-        *,
-        web_search_requests: _builtins.int = ...,
-        web_fetch_requests: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["web_fetch_requests", b"web_fetch_requests", "web_search_requests", b"web_search_requests"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ServerToolUse: _TypeAlias = ServerToolUse  # noqa: Y015
-
-@_typing.final
-class Usage(_message.Message):
-    """Usage is a session's or thread's usage so far."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    CACHE_READ_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    CACHE_CREATION_FIELD_NUMBER: _builtins.int
-    LIST_COST_FIELD_NUMBER: _builtins.int
-    ACTIVE_SECONDS_FIELD_NUMBER: _builtins.int
-    SERVER_TOOL_USE_FIELD_NUMBER: _builtins.int
-    input_tokens: _builtins.int
-    """Input tokens outside the cache."""
-    output_tokens: _builtins.int
-    """Output tokens."""
-    cache_read_input_tokens: _builtins.int
-    """Input tokens read from the cache."""
-    active_seconds: _builtins.float
-    """Seconds in which a thread ran."""
-    @_builtins.property
-    def cache_creation(self) -> Global___CacheCreation:
-        """Input tokens written to the cache."""
-
-    @_builtins.property
-    def list_cost(self) -> Global___ListCost:
-        """Cost at list prices; null, because prices are not kept yet."""
-
-    @_builtins.property
-    def server_tool_use(self) -> Global___ServerToolUse:
-        """Provider-run tools."""
-
-    def __init__(
-        self,
-        *,
-        input_tokens: _builtins.int = ...,
-        output_tokens: _builtins.int = ...,
-        cache_read_input_tokens: _builtins.int = ...,
-        cache_creation: Global___CacheCreation | None = ...,
-        list_cost: Global___ListCost | None = ...,
-        active_seconds: _builtins.float = ...,
-        server_tool_use: Global___ServerToolUse | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache_creation", b"cache_creation", "list_cost", b"list_cost", "server_tool_use", b"server_tool_use"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_seconds", b"active_seconds", "cache_creation", b"cache_creation", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "list_cost", b"list_cost", "output_tokens", b"output_tokens", "server_tool_use", b"server_tool_use"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Usage: _TypeAlias = Usage  # noqa: Y015
-
-@_typing.final
-class SessionUsage(_message.Message):
-    """SessionUsage reports usage; it directly precedes `session.status_idle`."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    USAGE_FIELD_NUMBER: _builtins.int
-    BUDGET_FIELD_NUMBER: _builtins.int
-    budget: _builtins.str
-    """Budget; null, because budgets are not supported yet."""
-    @_builtins.property
-    def usage(self) -> Global___Usage:
-        """Usage so far."""
-
-    def __init__(
-        self,
-        *,
-        usage: Global___Usage | None = ...,
-        budget: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "budget", b"budget", "usage", b"usage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "budget", b"budget", "usage", b"usage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
-    _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget) -> _WhichOneofReturnType__budget | None: ...
-
-Global___SessionUsage: _TypeAlias = SessionUsage  # noqa: Y015
-
-@_typing.final
-class SessionDeleted(_message.Message):
-    """SessionDeleted has no fields."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SessionDeleted: _TypeAlias = SessionDeleted  # noqa: Y015
-
-@_typing.final
-class SessionUpdated(_message.Message):
-    """SessionUpdated says what an update changed; what it left alone is absent."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    @_typing.final
-    class MetadataEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    AGENT_FIELD_NUMBER: _builtins.int
-    METADATA_FIELD_NUMBER: _builtins.int
-    TITLE_FIELD_NUMBER: _builtins.int
-    title: _builtins.str
-    """The title; empty when it was cleared."""
-    @_builtins.property
-    def agent(self) -> _agent_pb2.SessionAgent:
-        """The session's own copy of its agent, complete."""
-
-    @_builtins.property
-    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The metadata, complete; absent when nothing is left of it."""
-
-    def __init__(
-        self,
-        *,
-        agent: _agent_pb2.SessionAgent | None = ...,
-        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        title: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "title", b"title"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_title", b"_title", "agent", b"agent", "metadata", b"metadata", "title", b"title"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
-    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
-
-Global___SessionUpdated: _TypeAlias = SessionUpdated  # noqa: Y015
-
-@_typing.final
-class SessionStatusTerminated(_message.Message):
-    """SessionStatusTerminated has no fields."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SessionStatusTerminated: _TypeAlias = SessionStatusTerminated  # noqa: Y015
-
-@_typing.final
-class ThreadStatusTerminated(_message.Message):
-    """ThreadStatusTerminated says that a thread takes no further input."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    AGENT_NAME_FIELD_NUMBER: _builtins.int
-    SESSION_THREAD_ID_FIELD_NUMBER: _builtins.int
-    agent_name: _builtins.str
-    """Name of the thread's agent."""
-    session_thread_id: _builtins.str
-    """The thread."""
-    def __init__(
-        self,
-        *,
-        agent_name: _builtins.str = ...,
-        session_thread_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_name", b"agent_name", "session_thread_id", b"session_thread_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ThreadStatusTerminated: _TypeAlias = ThreadStatusTerminated  # noqa: Y015
-
-@_typing.final
-class ModelRequestStart(_message.Message):
-    """ModelRequestStart marks the start of a model request; the matching end carries its id."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ModelRequestStart: _TypeAlias = ModelRequestStart  # noqa: Y015
-
-@_typing.final
-class SpanUsage(_message.Message):
-    """SpanUsage counts the tokens of a model request."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    CACHE_CREATION_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    CACHE_READ_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
-    input_tokens: _builtins.int
-    """Input tokens outside the cache."""
-    output_tokens: _builtins.int
-    """Output tokens."""
-    cache_creation_input_tokens: _builtins.int
-    """Input tokens written to the cache."""
-    cache_read_input_tokens: _builtins.int
-    """Input tokens read from the cache."""
-    def __init__(
-        self,
-        *,
-        input_tokens: _builtins.int = ...,
-        output_tokens: _builtins.int = ...,
-        cache_creation_input_tokens: _builtins.int = ...,
-        cache_read_input_tokens: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_creation_input_tokens", b"cache_creation_input_tokens", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SpanUsage: _TypeAlias = SpanUsage  # noqa: Y015
-
-@_typing.final
-class ModelRequestEnd(_message.Message):
-    """ModelRequestEnd marks the end of a model request."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MODEL_REQUEST_START_ID_FIELD_NUMBER: _builtins.int
-    IS_ERROR_FIELD_NUMBER: _builtins.int
-    MODEL_USAGE_FIELD_NUMBER: _builtins.int
-    model_request_start_id: _builtins.str
-    """Event id of the start."""
-    is_error: _builtins.bool
-    """The request failed, was interrupted or lost; else null or false."""
-    @_builtins.property
-    def model_usage(self) -> Global___SpanUsage:
-        """Tokens, 0 where unknown."""
-
-    def __init__(
-        self,
-        *,
-        model_request_start_id: _builtins.str = ...,
-        is_error: _builtins.bool | None = ...,
-        model_usage: Global___SpanUsage | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "is_error", b"is_error", "model_usage", b"model_usage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_error", b"_is_error", "is_error", b"is_error", "model_request_start_id", b"model_request_start_id", "model_usage", b"model_usage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__is_error: _TypeAlias = _typing.Literal["is_error"]  # noqa: Y015
-    _WhichOneofArgType__is_error: _TypeAlias = _typing.Literal["_is_error", b"_is_error"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__is_error) -> _WhichOneofReturnType__is_error | None: ...
-
-Global___ModelRequestEnd: _TypeAlias = ModelRequestEnd  # noqa: Y015
+Global___ContentDelta: _TypeAlias = ContentDelta  # noqa: Y015

@@ -4,7 +4,8 @@ isort:skip_file
 """
 
 from collections import abc as _abc
-from counterfoil.ledger.v1 import events_pb2 as _events_pb2
+from counterfoil.ledger.v1 import client_events_pb2 as _client_events_pb2
+from counterfoil.ledger.v1 import session_events_pb2 as _session_events_pb2
 from counterfoil.registry.v1 import agent_pb2 as _agent_pb2
 from counterfoil.types.v1 import annotations_pb2 as _annotations_pb2
 from google.protobuf import descriptor as _descriptor
@@ -251,7 +252,7 @@ class Session(_message.Message):
         """When it last changed."""
 
     @_builtins.property
-    def usage(self) -> _events_pb2.Usage:
+    def usage(self) -> _session_events_pb2.Usage:
         """Usage so far, as the last `session.usage` said it and what came since. `list_cost` is null: no prices are kept yet."""
 
     @_builtins.property
@@ -274,7 +275,7 @@ class Session(_message.Message):
         status: Global___SessionStatus.ValueType = ...,
         title: _builtins.str | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
-        usage: _events_pb2.Usage | None = ...,
+        usage: _session_events_pb2.Usage | None = ...,
         vault_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "stats", b"stats", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
@@ -341,7 +342,7 @@ class CreateSessionRequest(_message.Message):
         """Free key-value pairs: at most 16, keys up to 64, values up to 512 characters."""
 
     @_builtins.property
-    def initial_events(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.ClientEvent]:
+    def initial_events(self) -> _containers.RepeatedCompositeFieldContainer[_client_events_pb2.ClientEvent]:
         """Events that are admitted with the session: messages only, at most 50."""
 
     @_builtins.property
@@ -359,7 +360,7 @@ class CreateSessionRequest(_message.Message):
         environment_id: _builtins.str = ...,
         title: _builtins.str | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        initial_events: _abc.Iterable[_events_pb2.ClientEvent] | None = ...,
+        initial_events: _abc.Iterable[_client_events_pb2.ClientEvent] | None = ...,
         vault_ids: _abc.Iterable[_builtins.str] | None = ...,
         resources: _abc.Iterable[_builtins.bytes] | None = ...,
         budget: _builtins.bytes = ...,
@@ -847,14 +848,14 @@ class SubmitEventsRequest(_message.Message):
     session_id: _builtins.str
     """Session id."""
     @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.ClientEvent]:
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_client_events_pb2.ClientEvent]:
         """1 to 1000 events, admitted in order, all or none."""
 
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
-        events: _abc.Iterable[_events_pb2.ClientEvent] | None = ...,
+        events: _abc.Iterable[_client_events_pb2.ClientEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1117,7 +1118,7 @@ class Thread(_message.Message):
         """When it last changed."""
 
     @_builtins.property
-    def usage(self) -> _events_pb2.Usage:
+    def usage(self) -> _session_events_pb2.Usage:
         """Usage so far."""
 
     def __init__(
@@ -1132,7 +1133,7 @@ class Thread(_message.Message):
         stats: Global___ThreadStats | None = ...,
         status: Global___SessionStatus.ValueType = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
-        usage: _events_pb2.Usage | None = ...,
+        usage: _session_events_pb2.Usage | None = ...,
         workflow_run_id: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_parent_thread_id", b"_parent_thread_id", "_workflow_run_id", b"_workflow_run_id", "agent", b"agent", "archived_at", b"archived_at", "created_at", b"created_at", "parent_thread_id", b"parent_thread_id", "stats", b"stats", "updated_at", b"updated_at", "usage", b"usage", "workflow_run_id", b"workflow_run_id"]  # noqa: Y015

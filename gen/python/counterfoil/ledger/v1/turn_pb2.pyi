@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from counterfoil.ledger.v1 import events_pb2 as _events_pb2
+from counterfoil.ledger.v1 import session_events_pb2 as _session_events_pb2
 from counterfoil.types.v1 import reference_pb2 as _reference_pb2
 from counterfoil.types.v1 import runtime_pb2 as _runtime_pb2
 from counterfoil.types.v1 import usage_pb2 as _usage_pb2
@@ -689,7 +690,7 @@ class Claim(_message.Message):
     """Newest published round, from 0; -1 before the first."""
     rounds_used: _builtins.int
     """Rounds that the turn has used, for the limit of 100."""
-    settled_reason: _events_pb2.StopReasonType.ValueType
+    settled_reason: _session_events_pb2.StopReasonType.ValueType
     """Text of the closing results of a turn that was quarantined or interrupted while parked is in `calls`; this is its public stop reason."""
     traceparent: _builtins.str
     """Trace (W3C `traceparent`) of the call that queued the turn, or that answered its last action; empty for none."""
@@ -738,7 +739,7 @@ class Claim(_message.Message):
         log_point: Global___LogPoint | None = ...,
         runtime: _runtime_pb2.SessionRuntime | None = ...,
         rounds_used: _builtins.int = ...,
-        settled_reason: _events_pb2.StopReasonType.ValueType = ...,
+        settled_reason: _session_events_pb2.StopReasonType.ValueType = ...,
         traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "log_point", b"log_point", "runtime", b"runtime", "thread", b"thread", "transcript_head", b"transcript_head"]  # noqa: Y015
@@ -886,7 +887,7 @@ class AppendRoundRequest(_message.Message):
     """Chain digest of the answer entry: another one for a recorded round is refused."""
     commit: Global___CommitKind.ValueType
     """A commit that goes with it: PARKED or DONE."""
-    stop_reason: _events_pb2.StopReasonType.ValueType
+    stop_reason: _session_events_pb2.StopReasonType.ValueType
     """Why the turn ended, with DONE."""
     span_event_id: _builtins.str
     """Event id of the attempt's span start."""
@@ -928,7 +929,7 @@ class AppendRoundRequest(_message.Message):
         calls: _abc.Iterable[Global___RoundCall] | None = ...,
         usage: _usage_pb2.ModelUsage | None = ...,
         commit: Global___CommitKind.ValueType = ...,
-        stop_reason: _events_pb2.StopReasonType.ValueType = ...,
+        stop_reason: _session_events_pb2.StopReasonType.ValueType = ...,
         span_event_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "usage", b"usage"]  # noqa: Y015
@@ -1096,7 +1097,7 @@ class CommitTurnRequest(_message.Message):
     """Newest round, -1 if none was published."""
     kind: Global___CommitKind.ValueType
     """What is asked for."""
-    stop_reason: _events_pb2.StopReasonType.ValueType
+    stop_reason: _session_events_pb2.StopReasonType.ValueType
     """Why the turn ended, with DONE."""
     @_builtins.property
     def fence(self) -> _reference_pb2.Fence:
@@ -1118,7 +1119,7 @@ class CommitTurnRequest(_message.Message):
         round: _builtins.int = ...,
         kind: Global___CommitKind.ValueType = ...,
         entries: _abc.Iterable[Global___EntryRecord] | None = ...,
-        stop_reason: _events_pb2.StopReasonType.ValueType = ...,
+        stop_reason: _session_events_pb2.StopReasonType.ValueType = ...,
         errors: _abc.Iterable[_events_pb2.Event] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
