@@ -14,6 +14,7 @@ from foundation.json.errors import InvalidJson, clip
 from foundation.json.exact import RawJson, items, members
 from foundation.json.plans import Plans
 from foundation.json.shape import (
+    FIELD_MASK,
     TIMESTAMP,
     UNION_KEY,
     Member,
@@ -42,15 +43,25 @@ class ReadMember(NamedTuple):
 Table = dict[str, ReadMember]
 
 
+class Variant(NamedTuple):
+    """One variant of a union: its field, its members, whether it holds raw JSON, its mask."""
+
+    name: str
+    table: Table
+    sliced: bool
+    mask: str
+
+
 class MessageReader:
     """Reads the JSON object of one message type; recursive types share their readers."""
 
-    __slots__ = ("_oneofs", "_shorthand", "_sliced", "_table")
+    __slots__ = ("_mask", "_oneofs", "_shorthand", "_sliced", "_table")
 
     def compile(self, shape: Shape) -> None:
         """Fill the plan; separate from creation, so that recursive types find this reader."""
         self._table = _table(shape)
         self._sliced = contains_raw(shape.descriptor)
+        self._mask = _mask(shape)
         self._shorthand = _shorthand(shape)
         oneofs = [oneof.fields for oneof in real_oneofs(shape.descriptor)]
         self._oneofs = [[field.name for field in fields] for fields in oneofs]
@@ -78,6 +89,8 @@ class MessageReader:
                 found[name] = content
         for names in self._oneofs:
             _at_most_one(names, found)
+        if self._mask:
+            found[self._mask] = {"paths": self.present(fields)}
         return found
 
     def present(self, value: dict[str, Any]) -> list[str]:
@@ -101,13 +114,14 @@ class UnionReader(MessageReader):
         self._table = _table(shape)
         self._shorthand = _shorthand(shape)
         common_sliced = any(member.raw or _needs_slice(member.field) for member in shape.members)
-        self._variants: dict[str, tuple[str, Table, bool]] = {}
+        self._variants: dict[str, Variant] = {}
         for tag, field in shape.variants.items():
             table = _table(shape_of(message_of(field)))
             if clash := table.keys() & self._table.keys() or {UNION_KEY} & {*table, *self._table}:
                 raise ShapeError(f"{field.full_name}: two members are named {sorted(clash)}")
             sliced = common_sliced or contains_raw(message_of(field))
-            self._variants[tag] = field.name, table, sliced
+            mask = _mask(shape_of(message_of(field)))
+            self._variants[tag] = Variant(field.name, table, sliced, mask)
         self._choices = ", ".join(self._variants)
 
     def read(self, value: Any, raw: RawJson) -> dict[str, Any]:
@@ -115,7 +129,7 @@ class UnionReader(MessageReader):
         if value.__class__ is not dict:
             return self._instead(value)
         fields: dict[str, Any] = value
-        variant, table, sliced = self._variant(fields)
+        variant, table, sliced, mask = self._variant(fields)
         slices = members(raw) if sliced else None
         common = self._table
         inner: dict[str, Any] = {}
@@ -137,15 +151,17 @@ class UnionReader(MessageReader):
                 raise error.under(key) from None
             if name:
                 target[name] = content
+        if mask:
+            inner[mask] = {"paths": [table[key].name for key in fields if _fills(table, key)]}
         return outer
 
     def present(self, value: dict[str, Any]) -> list[str]:
         """Return the fields that the keys name; those of the variant behind its name."""
-        variant, table, _ = self._variant(value)
-        own = [f"{variant}.{table[key].name}" for key in value if key in table and table[key].name]
+        variant, table, _, _ = self._variant(value)
+        own = [f"{variant}.{table[key].name}" for key in value if _fills(table, key)]
         return own + [self._table[key].name for key in value if key in self._table]
 
-    def _variant(self, value: dict[str, Any]) -> tuple[str, Table, bool]:
+    def _variant(self, value: dict[str, Any]) -> "Variant":
         tag = value.get(UNION_KEY)
         try:
             return self._variants[tag]  # pyright: ignore[reportArgumentType] # a wrong key is a miss
@@ -201,6 +217,19 @@ def _table(shape: Shape) -> Table:
             raise ShapeError(f"{member.field.full_name}: two members are named {member.key}")
         table[member.key] = ReadMember(member.name, _field_reader(member), _is_nullable(member))
     return table
+
+
+def _fills(table: Table, key: str) -> bool:
+    return key in table and bool(table[key].name)
+
+
+def _mask(shape: Shape) -> str:
+    """The FieldMask of a message, which its reader fills; empty for none."""
+    bound = [member.field for member in shape.members if member.server_bound]
+    for field in bound:
+        if field.message_type is not None and field.message_type.full_name == FIELD_MASK:
+            return field.name
+    return ""
 
 
 def _is_nullable(member: Member) -> bool:

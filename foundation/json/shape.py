@@ -9,6 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescrip
 from google.protobuf.message import Message
 
 TIMESTAMP = "google.protobuf.Timestamp"
+FIELD_MASK = "google.protobuf.FieldMask"
 UNION_KEY = "type"
 _FOREIGN = "google.protobuf."
 _FOREIGN_WITH_JSON = (TIMESTAMP, "google.protobuf.Empty")

@@ -7,6 +7,8 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure, invalid
 
+Patch = session_pb2.UpdateSessionRequest | session_pb2.SessionAgentUpdate
+
 _PAIRS_MAX = 16
 _KEY_CHARACTERS_MAX = 64
 _VALUE_CHARACTERS_MAX = 512
@@ -20,6 +22,8 @@ def check_new(request: session_pb2.CreateSessionRequest) -> None:
         raise _unsupported("resources", "resources are not mounted here yet; leave them out")
     if request.vault_ids:
         raise _unsupported("vault_ids", "there are no vaults here yet; leave them out")
+    if request.agent.WhichOneof("reference") == "agent_with_overrides":
+        raise _unsupported("agent.type", "overrides are not served here yet")
 
 
 def check(request: session_pb2.UpdateSessionRequest) -> None:
@@ -28,13 +32,15 @@ def check(request: session_pb2.UpdateSessionRequest) -> None:
         raise _unsupported("budget", "budgets are not kept here yet; leave it out")
     if request.vault_ids:
         raise _unsupported("vault_ids", "the vaults of a session cannot be changed")
+    if named(request.agent) - {"update_mask"}:
+        raise _unsupported("agent", "the agent of a session cannot be changed here yet")
 
 
-def wants_agent(request: session_pb2.UpdateSessionRequest) -> bool:
-    """Whether the request may change the agent."""
-    if "agent" not in request.update_mask.paths:
-        return False
-    return request.agent.HasField("tools") or request.agent.HasField("mcp_servers")
+def named(message: Patch) -> set[str]:
+    """The fields of a patch that are to change: what its mask names, without one what is set."""
+    if message.HasField("update_mask"):
+        return set(message.update_mask.paths)
+    return {field.name for field, _ in message.ListFields()}
 
 
 def apply(
@@ -47,7 +53,7 @@ def apply(
     `agent` is the completed new agent. Raises INVALID_FIELD with the JSON path; `pinned` is then
     not to be stored.
     """
-    paths = set(request.update_mask.paths)
+    paths = named(request)
     change = session_events_pb2.SessionUpdated()
     changed = False
     if "title" in paths and pinned.title != request.title:

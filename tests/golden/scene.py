@@ -21,9 +21,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from counterfoil.journal.v1 import journal_pb2
+from counterfoil.types.v1 import reference_pb2
+
 from tests.support.chat import Chat, Event, Stream, brief
-from tests.support.invariants import check_everything
+from tests.support.invariants import check_chains, check_everything, check_operations
 from tests.support.system import System
+from tests.support.waiting import eventually
 
 PREVIEWS = ("event_start", "event_delta")
 """Types that only a stream shows."""
@@ -175,15 +179,31 @@ def _copies_are_identical(events: Sequence[Event]) -> None:
 
 @asynccontextmanager
 async def play(
-    system: System, *, deltas: Sequence[str] = (), **agent: Any
+    system: System, *, deltas: Sequence[str] = (), finished: bool = True, **agent: Any
 ) -> AsyncGenerator[Scene]:
-    """A new session of a new agent (see `Chat.open`) with an open stream; compared at the end."""
+    """A new session of a new agent (see `Chat.open`) with an open stream; compared at the end.
+
+    Without `finished` the session may end otherwise than idle: only what is stored is checked.
+    """
     chat = await Chat.open(system, **agent)
     async with chat.stream(*deltas) as stream:
         scene = Scene(chat, stream)
         yield scene
         await scene.ends()
-    await check_everything(chat, await chat.history())
+    if finished:
+        await check_everything(chat, await chat.history())
+    else:
+        thread = await check_chains(chat)
+        await eventually(lambda: _settled(chat, thread))
+        await check_operations(chat, thread)
+
+
+async def _settled(chat: Chat, thread: reference_pb2.ThreadRef) -> bool:
+    """Whether nothing that was prepared waits for a runner that closes it."""
+    request = journal_pb2.InspectOperationsRequest(thread=thread, reader="test", purpose="golden")
+    found = await chat.system.journal.InspectOperations(request)
+    waits = journal_pb2.OPERATION_STATE_PREPARED
+    return not [one for one in found.operations if one.state == waits]
 
 
 __all__ = ["RUNNING", "Line", "Scene", "idle", "many", "play", "queued", "shown"]

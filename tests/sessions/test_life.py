@@ -1,10 +1,8 @@
 """What an application does with a session besides talking to it, with the official client."""
 
-from typing import Any
-
-import anthropic
 import pytest
 
+from tests.sessions.support import refused
 from tests.support.chat import Chat, custom_tool, is_over, message, result, types_of
 from tests.support.invariants import check_chains, check_operations
 from tests.support.model import script, text, use
@@ -13,15 +11,6 @@ from tests.support.system import System
 TOOL = custom_tool("record")
 ASKS = script({"content": [use("record", text="a"), use("record", text="b")]})
 SAYS = script({"content": [text("all is well")]})
-
-
-async def refused(call: Any, *words: str, status: int = 400) -> None:
-    """The call fails with this status, and its message has these words."""
-    with pytest.raises(anthropic.APIStatusError) as caught:
-        await call
-    assert caught.value.status_code == status
-    for word in words:
-        assert word in caught.value.message
 
 
 async def test_title_and_metadata_change_while_the_session_lives(running_system: System) -> None:

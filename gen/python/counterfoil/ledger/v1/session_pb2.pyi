@@ -88,24 +88,99 @@ class AgentReference(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENT_FIELD_NUMBER: _builtins.int
+    AGENT_WITH_OVERRIDES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def agent(self) -> Global___AgentVersionReference:
         """An agent, with or without a version."""
+
+    @_builtins.property
+    def agent_with_overrides(self) -> Global___AgentWithOverrides:
+        """The same, with parts of it replaced for this session alone."""
 
     def __init__(
         self,
         *,
         agent: Global___AgentVersionReference | None = ...,
+        agent_with_overrides: Global___AgentWithOverrides | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "reference", b"reference"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agent_with_overrides", b"agent_with_overrides", "reference", b"reference"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "reference", b"reference"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "agent_with_overrides", b"agent_with_overrides", "reference", b"reference"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_reference: _TypeAlias = _typing.Literal["agent"]  # noqa: Y015
+    _WhichOneofReturnType_reference: _TypeAlias = _typing.Literal["agent", "agent_with_overrides"]  # noqa: Y015
     _WhichOneofArgType_reference: _TypeAlias = _typing.Literal["reference", b"reference"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_reference) -> _WhichOneofReturnType_reference | None: ...
 
 Global___AgentReference: _TypeAlias = AgentReference  # noqa: Y015
+
+@_typing.final
+class AgentWithOverrides(_message.Message):
+    """AgentWithOverrides names an agent version and what replaces parts of it for this session: a member that is present becomes the new value, null or
+    an empty list clears, an absent one stays. The whole is checked as an agent is when it is saved.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    SKILLS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Agent id."""
+    version: _builtins.int
+    """Version; absent for the newest."""
+    system: _builtins.str
+    """System prompt, at most 100,000 characters; null or empty clears it."""
+    @_builtins.property
+    def model(self) -> _agent_pb2.ModelConfig:
+        """Model; cannot be cleared."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.Tool]:
+        """Tools, at most 256 entries."""
+
+    @_builtins.property
+    def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.McpServer]:
+        """MCP servers, at most 20, each used by one toolset."""
+
+    @_builtins.property
+    def skills(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.Skill]:
+        """Skills, at most 500."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the fields above replace the agent's, by their names; absent for those that are set. REST fills it from the members that are present."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        version: _builtins.int | None = ...,
+        model: _agent_pb2.ModelConfig | None = ...,
+        system: _builtins.str | None = ...,
+        tools: _abc.Iterable[_agent_pb2.Tool] | None = ...,
+        mcp_servers: _abc.Iterable[_agent_pb2.McpServer] | None = ...,
+        skills: _abc.Iterable[_agent_pb2.Skill] | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "_version", b"_version", "model", b"model", "system", b"system", "update_mask", b"update_mask", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "_version", b"_version", "id", b"id", "mcp_servers", b"mcp_servers", "model", b"model", "skills", b"skills", "system", b"system", "tools", b"tools", "update_mask", b"update_mask", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
+    _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__system) -> _WhichOneofReturnType__system | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
+
+Global___AgentWithOverrides: _TypeAlias = AgentWithOverrides  # noqa: Y015
 
 @_typing.final
 class AgentVersionReference(_message.Message):
@@ -401,83 +476,41 @@ Global___CreateSessionResponse: _TypeAlias = CreateSessionResponse  # noqa: Y015
 
 @_typing.final
 class SessionAgentUpdate(_message.Message):
-    """SessionAgentUpdate replaces parts of a session's own copy of its agent. Each list that is present becomes the new value, an empty one clears, an
-    absent one stays.
+    """SessionAgentUpdate replaces parts of a session's own copy of its agent: a list that is present becomes the new value, null or an empty one clears,
+    an absent one stays.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TOOLS_FIELD_NUMBER: _builtins.int
     MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def tools(self) -> Global___SessionTools:
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.Tool]:
         """Tools, at most 256 entries."""
 
     @_builtins.property
-    def mcp_servers(self) -> Global___SessionMcpServers:
+    def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.McpServer]:
         """MCP servers, at most 20, each used by one toolset."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the two are to change; absent for those that are not empty. REST fills it from the members that are present."""
 
     def __init__(
         self,
         *,
-        tools: Global___SessionTools | None = ...,
-        mcp_servers: Global___SessionMcpServers | None = ...,
+        tools: _abc.Iterable[_agent_pb2.Tool] | None = ...,
+        mcp_servers: _abc.Iterable[_agent_pb2.McpServer] | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["mcp_servers", b"mcp_servers", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mcp_servers", b"mcp_servers", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mcp_servers", b"mcp_servers", "tools", b"tools", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionAgentUpdate: _TypeAlias = SessionAgentUpdate  # noqa: Y015
-
-@_typing.final
-class SessionTools(_message.Message):
-    """SessionTools is a list of tools that can be absent; in JSON an array."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ITEMS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def items(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.Tool]:
-        """The tools."""
-
-    def __init__(
-        self,
-        *,
-        items: _abc.Iterable[_agent_pb2.Tool] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SessionTools: _TypeAlias = SessionTools  # noqa: Y015
-
-@_typing.final
-class SessionMcpServers(_message.Message):
-    """SessionMcpServers is a list of MCP servers that can be absent; in JSON an array."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ITEMS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def items(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.McpServer]:
-        """The servers."""
-
-    def __init__(
-        self,
-        *,
-        items: _abc.Iterable[_agent_pb2.McpServer] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SessionMcpServers: _TypeAlias = SessionMcpServers  # noqa: Y015
 
 @_typing.final
 class UpdateSessionRequest(_message.Message):
@@ -500,7 +533,7 @@ class UpdateSessionRequest(_message.Message):
     """Budget, raw JSON; not supported yet: refused unless null, which changes nothing."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which of the fields below are to change; REST fills it from the members that are present."""
+        """Which of the fields below are to change, by their names; absent for those that are set. REST fills it from the members that are present."""
 
     @_builtins.property
     def metadata(self) -> _annotations_pb2.MetadataPatch:

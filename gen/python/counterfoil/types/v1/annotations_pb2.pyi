@@ -183,7 +183,8 @@ output_only: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOpti
 """
 server_bound: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
 """Never JSON: bound by the server from the path, the metadata or the keys that are present, and
-refused by name in a body. Example:
+refused by name in a body. A FieldMask gets the names of its message's fields whose keys are
+present, nulls included, in nested messages too. Example:
 `google.protobuf.FieldMask update_mask = 9 [(counterfoil.types.v1.server_bound) = true];`
 """
 json_literal: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, _builtins.str]
