@@ -1,7 +1,7 @@
 """One service's way to its PostgreSQL: read anywhere, write only inside a named commit."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self
@@ -95,20 +95,25 @@ class Database:
                 self._readers.release(connection)
             await failpoints.hit(f"{failpoint}.after")
 
-    async def commit_one(self, failpoint: str, sql: str, *args: object) -> list[Record]:
+    async def commit_one(
+        self, failpoint: str | Sequence[str], sql: str, *args: object
+    ) -> list[Record]:
         """Run one statement as a transaction of its own and return its rows.
 
         One round trip instead of the three of `commit`, for an effect that one statement (a CTE
         that modifies data, for example) expresses. `<failpoint>.before` is hit before the statement
-        is sent, `<failpoint>.after` when it is committed. A cancelled statement may have happened.
-        Inside `joint` it is a part of that transaction.
+        is sent, `<failpoint>.after` when it is committed; those of several effects when one
+        statement holds them. A cancelled statement may have happened. Inside `joint` it is a part
+        of that transaction.
         """
+        names = (failpoint,) if isinstance(failpoint, str) else failpoint
         joined = joint.current(self)
         if joined is not None:
-            async with joined.step(failpoint) as connection:
+            async with joined.step(names[0]) as connection:
                 return await connection.fetch(sql, *args)
-        with _span("commit", failpoint):
-            await failpoints.hit(f"{failpoint}.before")
+        with _span("commit", names[0]):
+            for name in names:
+                await failpoints.hit(f"{name}.before")
             connection = await self._writers.acquire()
             try:
                 rows = await connection.fetch(sql, *args)
@@ -119,7 +124,8 @@ class Database:
                 raise_translated(error, connection)
             finally:
                 self._writers.release(connection)
-            await failpoints.hit(f"{failpoint}.after")
+            for name in names:
+                await failpoints.hit(f"{name}.after")
             return rows
 
     @asynccontextmanager

@@ -18,8 +18,9 @@ from counterfoil.ledger.v1 import turn_pb2
 from foundation import ids, telemetry
 from foundation.storage import CommitUnknown, Database, Unavailable
 from services.ledger import claiming, lease_store, session_store
+from services.ledger.change import Change
 from services.ledger.lane import Ended
-from services.ledger.lanes import Change, Lanes
+from services.ledger.lanes import Lanes
 from services.ledger.releases import Releases
 from services.ledger.streams import Key, RunnerStream, key_of, stream_prefix
 
@@ -367,6 +368,7 @@ class Reservation:
 
     def take(self, change: Change) -> None:
         """Claim the front turn in this transaction, if it can be and somebody has room."""
+        self._taken = None  # an earlier decision on the same call does not count
         if self._stream is not None and change.take(self._stream.id):
             self._taken = key_of(change.lane.thread_ref), change.lane.thread.epoch
 

@@ -5,7 +5,7 @@ store writes what changed. Ids of the ledger's own events derive from their log 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum
 
@@ -69,6 +69,7 @@ class Session:
     running_since: datetime | None
     deleted_at: datetime | None
     runtime_revision: int = 0
+    revision: int = 0
 
 
 @dataclass(slots=True)
@@ -197,8 +198,9 @@ class Commit:
 class Lane:
     """What one transaction on a session works with.
 
-    `turns` are the oldest two that are not over, then the new ones; `calls` those of the front
-    turn's newest round while it is open, `past` calls of older rounds where needed.
+    `turns` are the oldest two that are not over, then the new ones, `more` says that others stand
+    between; `calls` are those of the front turn's newest round while it is open, `past` calls of
+    older rounds where needed.
     """
 
     session: Session
@@ -216,6 +218,31 @@ class Lane:
     new_commits: list[Commit] = field(default_factory=list[Commit])
     finished: list[Turn] = field(default_factory=list[Turn])
     lease_taken: bool = False
+    more: bool = False
+
+    def after(self, head: LogHead) -> "Lane | None":
+        """The lane as it is loaded once this one is stored, with the log's new head; None when it
+        has to be read for that."""
+        turns = self.turns[:2]
+        more = self.more or len(self.turns) > 2
+        if self.thread.deleted or (more and len(turns) < 2):
+            return None
+        front = turns[0] if turns else None
+        calls = self.calls if front is not None and front.round_open else []
+        session = replace(self.session, revision=self.session.revision + 1)
+        return Lane(session, self.thread, head, turns, self.now, calls, more=more)
+
+    def copy(self, now: datetime) -> "Lane":
+        """A lane without drafts to decide on, at `now`."""
+        return Lane(
+            replace(self.session),
+            replace(self.thread),
+            self.log,
+            [replace(turn) for turn in self.turns],
+            now,
+            [replace(call) for call in self.calls],
+            more=self.more,
+        )
 
     @property
     def thread_ref(self) -> reference_pb2.ThreadRef:

@@ -1,116 +1,107 @@
-"""One transaction on one session: lock, load, decide, write, and tell afterwards."""
+"""Changes of sessions: load, decide, store, and tell afterwards.
+
+There are two ways to the same end. `apply` decides on a copy of the lane that this process kept
+from its last write, and stores the result if the session has not moved since: one statement.
+Changes of one session that come while one is being stored are decided one after the other and
+stored together. `change` locks the session's row first: it is for what needs a transaction, and
+what `apply` falls back to.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any, TypeVar
 
-from counterfoil.ledger.v1 import turn_pb2
-
-from foundation import telemetry
-from foundation.storage import CommitUnknown, Connection, Database, SealRing, Unavailable
-from services.ledger import claiming, claims, lane_store, log_chain, log_writer, session_store
-from services.ledger.lane import Call, Lane, Thread, Turn
-from services.ledger.log_row import Planned
+from foundation.storage import CommitUnknown, Connection, Database, Record, SealRing, Unavailable
+from services.ledger import claims, lane_store, log_writer, session_store
+from services.ledger.change import Before, Change
+from services.ledger.lane import Lane
+from services.ledger.lane_save import LaneWrite
 from services.ledger.runtimes import Runtimes
 from services.ledger.stream import Hub
 
 LEASE_MS = 10_000
 """How long a lease lives without a heartbeat."""
 
-PARKED = turn_pb2.TURN_STATE_PARKED
-QUEUED = turn_pb2.TURN_STATE_QUEUED
-RUNNING = turn_pb2.TURN_STATE_RUNNING
-
+_LANES_MAX = 2048
+_BATCH_MAX = 256
+_BATCH_ROWS_MAX = 2000
+_BATCH_BYTES_MAX = 8 * 2**20
 _PUT_OFF = timedelta(seconds=30)
 
-
-@dataclass(slots=True)
-class Before:
-    """A lane as it was loaded, to find what changed."""
-
-    thread: Thread
-    turns: dict[str, Turn]
-    calls: list[Call]
-
-    @classmethod
-    def of(cls, lane: Lane) -> "Before":
-        """A copy."""
-        return cls(
-            replace(lane.thread),
-            {turn.turn_id: replace(turn) for turn in lane.turns},
-            [replace(call) for call in (*lane.calls, *lane.past)],
-        )
-
-
-@dataclass(slots=True)
-class Change:
-    """A transaction under way. After the block, `planned` holds what was added to the log and
-    `claim` what a stream may now run."""
-
-    connection: Connection
-    lane: Lane
-    before: Before
-    ring: SealRing
-    takeover: bool | None = None
-    claim: turn_pb2.Claim | None = None
-    planned: Planned | None = None
-    _opened: dict[int, bytes] = field(default_factory=dict[int, bytes])
-
-    async def bodies(self, positions: Collection[int]) -> dict[int, bytes]:
-        """Stored event bodies by log position, those of this transaction included."""
-        known = self.lane.bodies | self._opened
-        missing = [position for position in positions if position not in known]
-        session = self.lane.session
-        if missing:
-            rows = await lane_store.sealed_bodies(
-                self.connection, session.workspace_id, session.session_id, missing
-            )
-            for row in rows:
-                _, body = log_chain.open_body(
-                    self.ring,
-                    row["sealed"],
-                    session.workspace_id,
-                    session.session_id,
-                    row["position"],
-                    row["event_id"],
-                )
-                self._opened[row["position"]] = known[row["position"]] = body
-        return known
-
-    async def answered_bytes(self) -> int:
-        """Bytes of the answers to the open round that came before this transaction."""
-        lane = self.lane
-        before = [one for one in claims.answer_positions(lane) if one <= lane.log.position]
-        if not before:
-            return 0
-        session = lane.session
-        return await lane_store.body_bytes(
-            self.connection, session.workspace_id, session.session_id, before
-        )
-
-    async def load_past(self, operation_ids: Sequence[str]) -> None:
-        """Load the calls of older rounds that these operations belong to."""
-        current = {call.operation_id for call in self.lane.calls}
-        missing = [id_ for id_ in operation_ids if id_ not in current]
-        self.lane.past = await lane_store.calls_of(self.connection, self.lane, missing)
-        self.before.calls.extend(replace(call) for call in self.lane.past)
-
-    def take(self, stream_id: str) -> bool:
-        """Claim the front turn for a stream, if it can be claimed; whether it was."""
-        if not claiming.claimable(self.lane):
-            return False
-        self.takeover = claiming.claim(self.lane, stream_id)
-        return self.takeover is not None
-
-
+Key = tuple[str, str]
+T = TypeVar("T")
 After = Callable[[Change], None]
+Decide = Callable[[Change], Awaitable[None]]
+
+
+class _Moved(Exception):
+    """The session is not what the decision was made on."""
+
+
+class _ReadsAhead(Exception):
+    """The decision asks for rows while decisions before it are not stored yet."""
+
+
+class _Reads:
+    """The database for a decision on a copy: what it finds may be overtaken, which the write
+    notices; what is not stored yet it could not find."""
+
+    def __init__(self, db: Database, pending: bool) -> None:
+        self._db = db
+        self._pending = pending
+
+    def _ready(self) -> Database:
+        if self._pending:
+            raise _ReadsAhead
+        return self._db
+
+    async def fetch(self, sql: str, /, *args: object) -> list[Record]:
+        """All rows."""
+        return await self._ready().fetch(sql, *args)
+
+    async def fetchrow(self, sql: str, /, *args: object) -> Record | None:
+        """The first row, or None."""
+        return await self._ready().fetchrow(sql, *args)
+
+    async def fetchval(self, sql: str, /, *args: object) -> Any:
+        """The first column of the first row, or None."""
+        return await self._ready().fetchval(sql, *args)
+
+
+@dataclass(slots=True)
+class _Job:
+    """A change that waits for its turn on a session."""
+
+    failpoint: str
+    decide: Decide
+    context: Context
+    result: "asyncio.Future[Change | None]"
+
+    def settle(self, change: Change | None) -> None:
+        if not self.result.done():
+            self.result.set_result(change)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+@dataclass(slots=True)
+class _Desk:
+    """The changes that wait for one session."""
+
+    jobs: deque[_Job] = field(default_factory=deque[_Job])
+    task: "asyncio.Task[None] | None" = None
 
 
 class Lanes:
-    """Transactions on the sessions of one database."""
+    """Changes of the sessions of one database."""
 
     def __init__(self, db: Database, ring: SealRing, hub: Hub, *, lease_ms: int = LEASE_MS) -> None:
         self.db = db
@@ -118,33 +109,172 @@ class Lanes:
         self.lease_ms = lease_ms
         self._hub = hub
         self._after: list[After] = []
+        self._lanes: OrderedDict[Key, Lane] = OrderedDict()
+        self._desks: dict[Key, _Desk] = {}
         self._runtimes = Runtimes(ring)
 
     def forget(self, workspace_id: str, session_id: str) -> None:
-        """Drop what is kept in memory of a deleted session."""
+        """Drop what is kept in memory of a session."""
+        self._lanes.pop((workspace_id, session_id), None)
         self._runtimes.forget(workspace_id, session_id)
 
     def subscribe(self, after: After) -> None:
         """Call `after` with every committed change; it must not block."""
         self._after.append(after)
 
+    async def apply(
+        self, failpoint: str, workspace_id: str, session_id: str, decide: Decide
+    ) -> Change | None:
+        """Change a session as `decide` says; None when the workspace has no such session.
+
+        `decide` may be called more than once, each time with the session as it is then; only what
+        its last call did counts. An exception of it writes nothing, and is raised here. When this
+        is cancelled, the change may have been stored.
+        """
+        key = workspace_id, session_id
+        if self.db.joined:  # a part of a transaction of the caller's
+            async with self.change(failpoint, *key) as change:
+                if change is not None:
+                    await decide(change)
+            return change
+        loop = asyncio.get_running_loop()
+        job = _Job(failpoint, decide, copy_context(), loop.create_future())
+        desk = self._desks.setdefault(key, _Desk())
+        desk.jobs.append(job)
+        if desk.task is None:
+            desk.task = loop.create_task(self._work(key, desk), name="ledger-lane")
+        return await job.result
+
+    async def _work(self, key: Key, desk: _Desk) -> None:
+        """Decide and store what waits for a session, until nothing waits."""
+        try:
+            while desk.jobs:
+                await self._round(key, desk)
+        finally:
+            desk.task = None
+            if self._desks.get(key) is desk:
+                del self._desks[key]
+            for job in desk.jobs:  # this process stops
+                job.result.cancel()
+
+    async def _round(self, key: Key, desk: _Desk) -> None:
+        """Take changes as long as they can be decided on a copy, then store them together."""
+        lane = self._lanes.get(key)
+        taken: list[tuple[_Job, Change]] = []
+        alone: _Job | None = None
+        size = rows = 0
+        while desk.jobs and alone is None and len(taken) < _BATCH_MAX:
+            if rows > _BATCH_ROWS_MAX or size > _BATCH_BYTES_MAX:
+                break
+            job = desk.jobs.popleft()
+            if job.result.done():
+                continue  # nobody waits for it any more: it was not decided yet
+            if lane is None:
+                alone = job
+                break
+            try:
+                change = await self._decide(job, lane, pending=bool(taken))
+            except _ReadsAhead:
+                desk.jobs.appendleft(job)
+                break
+            except Exception:
+                alone = job  # it has to be right about the session as it is: under the lock
+                break
+            if change.empty or change.planned is None:
+                alone = job
+                break
+            taken.append((job, change))
+            rows += len(change.planned.rows)
+            size += sum(len(row.body) for row in change.planned.rows)
+            lane = change.after()
+        if taken:
+            await self._store_all(key, taken, lane)
+        if alone is not None:
+            await self._alone(key, alone)
+
+    async def _decide(self, job: _Job, lane: Lane, *, pending: bool) -> Change:
+        copy = lane.copy(_now())
+        change = Change(_Reads(self.db, pending), copy, Before.of(copy), self.ring)
+        work = self._decided(job, change)
+        await asyncio.get_running_loop().create_task(_run(work), context=job.context)
+        return change
+
+    async def _decided(self, job: _Job, change: Change) -> None:
+        await job.decide(change)
+        await self._conclude(change)
+
+    async def _store_all(
+        self, key: Key, taken: list[tuple[_Job, Change]], after: Lane | None
+    ) -> None:
+        """Store decided changes in one statement, and answer them; if the session moved, each is
+        decided again under the lock."""
+        changes = [change for _, change in taken]
+        self._lanes.pop(key, None)
+        try:
+            names = [job.failpoint for job, _ in taken]
+            sql, values = self._write_of(changes).statement()
+            if not await self.db.commit_one(names, sql, *values):
+                raise _Moved
+        except _Moved:
+            for job, _ in taken:
+                await self._alone(key, job)
+            return
+        except Exception as error:
+            if isinstance(error, CommitUnknown):
+                self._hub.wake(*key)  # it may have been committed
+            for job, _ in taken:
+                job.fail(error)
+            return
+        except BaseException:
+            self._hub.wake(*key)
+            for job, _ in taken:
+                job.result.cancel()
+            raise
+        self._keep(key, after)
+        for job, change in taken:
+            self._tell(change)
+            job.settle(change)
+
+    async def _alone(self, key: Key, job: _Job) -> None:
+        """Decide and store one change under the lock."""
+        if job.result.done():
+            return
+        work = self._alone_locked(key, job)
+        try:
+            change = await asyncio.get_running_loop().create_task(_run(work), context=job.context)
+        except Exception as error:
+            job.fail(error)
+        except BaseException:
+            job.result.cancel()
+            raise
+        else:
+            job.settle(change)
+
+    async def _alone_locked(self, key: Key, job: _Job) -> Change | None:
+        async with self.change(job.failpoint, *key) as change:
+            if change is not None:
+                await job.decide(change)
+        if change is not None and not change.lane.thread.deleted:
+            self._keep(key, change.after())
+        return change
+
     @asynccontextmanager
     async def change(
-        self, failpoint: str, workspace_id: str, session_id: str, *, calls: bool = True
+        self, failpoint: str, workspace_id: str, session_id: str
     ) -> AsyncGenerator[Change | None]:
         """Work on a session under its lock; None when the workspace has no such session.
 
         What the block changed of the lane is written when it ends; an exception writes nothing.
-        Without `calls` the open round's calls are not loaded.
         """
         change: Change | None = None
+        self._lanes.pop((workspace_id, session_id), None)
         try:
             async with self.db.commit(failpoint) as connection:
-                lane = await lane_store.lock(connection, workspace_id, session_id, _now(), calls)
+                lane = await lane_store.lock(connection, workspace_id, session_id, _now())
                 if lane is None:
                     yield None
                 else:
-                    change = Change(connection, lane, Before.of(lane), self.ring)
+                    change = self._locked(connection, lane)
                     yield change
                     await self._write(change)
         except (asyncio.CancelledError, CommitUnknown):
@@ -154,7 +284,7 @@ class Lanes:
         if change is not None:
             self._tell_soon(change)
 
-    async def claim(self, session: tuple[str, str] | None, stream_id: str) -> Change | None:
+    async def claim(self, session: Key | None, stream_id: str) -> Change | None:
         """Claim the front turn of a session (workspace and session id), or with None the turn that
         waits longest; None when there is nothing to look at.
 
@@ -169,7 +299,7 @@ class Lanes:
                 else:
                     lane = await lane_store.lock(connection, *session, now)
                 if lane is not None:
-                    change = Change(connection, lane, Before.of(lane), self.ring)
+                    change = self._locked(connection, lane)
                     change.take(stream_id)
                     await self._write(change)
         except Unavailable:
@@ -184,40 +314,72 @@ class Lanes:
 
     async def create(self, failpoint: str, new: "session_store.NewSession") -> Change:
         """Insert a session and admit what comes with it, as `new.admit` says."""
+        key = new.workspace_id, new.session.id
         async with self.db.commit(failpoint) as connection:
             lane = await session_store.insert(connection, self.ring, new)
-            change = Change(connection, lane, Before.of(lane), self.ring)
+            self._runtimes.keep(lane, new.runtime)
+            change = self._locked(connection, lane)
             new.admit(change)
             await self._write(change)
+        if not self.db.joined:
+            self._keep(key, change.after())
         self._tell_soon(change)
         return change
 
-    async def _write(self, change: Change) -> None:
-        lane, before = change.lane, change.before
-        session = lane.session
+    def _locked(self, connection: Connection, lane: Lane) -> Change:
+        return Change(connection, lane, Before.of(lane), self.ring, connection)
+
+    async def _conclude(self, change: Change) -> None:
+        lane, session = change.lane, change.lane.session
         planned = log_writer.plan(
             self.ring, session.workspace_id, session.session_id, lane.log, lane.drafts, lane.now
         )
-        change.planned = planned
-        _stamp(lane, planned)
-        _follow(lane, before)
+        change.conclude(planned)
         if change.takeover is not None:
-            await self._build_claim(change, planned)
-        turns = [
-            turn for turn in (*lane.finished, *lane.turns) if before.turns.get(turn.turn_id) != turn
-        ]
-        if not turns and not planned.rows and before.thread == lane.thread and not lane.lease_taken:
-            return
-        calls = [call for call in _all_calls(lane) if call not in before.calls]
-        connection = change.connection
-        await lane_store.save(connection, lane, planned.head, turns, calls, self.lease_ms)
-        await log_writer.insert(connection, planned)
+            bodies = await change.bodies(claims.positions(lane))
+            runtime = await self._runtimes.of(change.reader, lane)
+            change.claim = claims.message(
+                lane, bool(change.takeover), planned.head, bodies, runtime
+            )
 
-    async def _build_claim(self, change: Change, planned: Planned) -> None:
-        lane = change.lane
-        bodies = await change.bodies(claims.positions(lane))
-        runtime = await self._runtimes.of(change.connection, lane)
-        change.claim = claims.message(lane, bool(change.takeover), planned.head, bodies, runtime)
+    async def _write(self, change: Change) -> None:
+        await self._conclude(change)
+        if change.empty:
+            return
+        sql, values = self._write_of([change]).statement()
+        if not await change.connection.fetch(sql, *values):
+            raise RuntimeError("a session changed under its lock")
+
+    def _write_of(self, changes: list[Change]) -> LaneWrite:
+        """What these changes of one session store together."""
+        first, last = changes[0], changes[-1]
+        lanes = [change.lane for change in changes]
+        turns = {id_: turn for change in changes for id_, turn in change.changed_turns().items()}
+        calls = {id_: call for change in changes for id_, call in change.changed_calls().items()}
+        return LaneWrite(
+            first.lane.session.revision,
+            first.before.thread,
+            last.lane.session,
+            last.lane.thread,
+            last.head,
+            last.lane.now,
+            any(lane.lease_taken for lane in lanes),
+            self.lease_ms,
+            turns=list(turns.values()),
+            calls=list(calls.values()),
+            rounds=[one for lane in lanes for one in lane.new_rounds],
+            entries=[one for lane in lanes for one in lane.new_entries],
+            commits=[one for lane in lanes for one in lane.new_commits],
+            rows=[row for change in changes if change.planned for row in change.planned.rows],
+        )
+
+    def _keep(self, key: Key, lane: Lane | None) -> None:
+        """Remember a lane as it is stored, to decide the next change on."""
+        self._lanes.pop(key, None)
+        if lane is not None:
+            self._lanes[key] = lane
+            if len(self._lanes) > _LANES_MAX:
+                self._lanes.popitem(last=False)
 
     def _tell_soon(self, change: Change) -> None:
         """Tell once it is committed, which is now unless the whole call is one transaction."""
@@ -233,25 +395,8 @@ class Lanes:
             after(change)
 
 
-def _stamp(lane: Lane, planned: Planned) -> None:
-    """Answers and closures of this transaction learn their chain digests."""
-    first = lane.log.position + 1
-    for call in _all_calls(lane):
-        if call.answer_position is not None and call.answer_position >= first:
-            call.answer_digest = planned.rows[call.answer_position - first].digest
-
-
-def _follow(lane: Lane, before: Before) -> None:
-    """Turns that this call queued or resumed go on in its trace."""
-    for turn in lane.turns:
-        was = before.turns.get(turn.turn_id)
-        resumed = was is not None and was.state == PARKED and turn.state in (QUEUED, RUNNING)
-        if was is None or resumed:
-            turn.traceparent = telemetry.traceparent()
-
-
-def _all_calls(lane: Lane) -> list[Call]:
-    return [*lane.past, *lane.settled_calls, *lane.calls]
+async def _run(work: Awaitable[T]) -> T:
+    return await work
 
 
 def _now() -> datetime:

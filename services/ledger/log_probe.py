@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from foundation.storage import Record
 from services.ledger.log_row import LogHead
@@ -17,6 +17,10 @@ class Reader(Protocol):
 
     async def fetchrow(self, sql: str, /, *args: object) -> Record | None:
         """The first row, or None."""
+        ...
+
+    async def fetchval(self, sql: str, /, *args: object) -> Any:
+        """The first column of the first row, or None."""
         ...
 
 

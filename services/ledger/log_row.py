@@ -43,6 +43,16 @@ class Row:
     body: bytes
 
     @property
+    def transcript_seq(self) -> int | None:
+        """Sequence of the transcript head, if the entry carries one."""
+        return None if self.transcript_head is None else self.transcript_head.seq
+
+    @property
+    def transcript_digest(self) -> bytes | None:
+        """Digest of the transcript head, if the entry carries one."""
+        return None if self.transcript_head is None else self.transcript_head.digest
+
+    @property
     def json(self) -> bytes:
         """The public JSON of an event or a queued event, with `processed_at`."""
         return splice(self.body, self.processed_at)

@@ -1,12 +1,10 @@
-"""Appends to the public log: the chain is computed here, the rows go in as one statement.
+"""What is appended to the public log: positions, times and the chain are computed here, purely but
+for the salts.
 
-The caller holds the lock of the session's row, gives the head that it read there, inserts what
-`plan` returns and writes the new head with an UPDATE of its own, all in one transaction:
+The caller gives the head that its decision was made on, and stores the rows together with the new
+head, if the session's head is still the same then:
 
-    head = LogHead.of(session_row)
-    planned = plan(ring, workspace_id, session_id, head, drafts, now)
-    await insert(connection, planned)
-    # UPDATE ledger.sessions SET log_position = $, log_digest = $, last_processed_at = $ …
+    planned = plan(ring, workspace_id, session_id, lane.log, drafts, now)
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +17,12 @@ from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation import json
 from foundation.digests import new_salt
-from foundation.storage import Connection, SealRing
-from services.ledger import log_chain, log_store
+from foundation.storage import SealRing
+from services.ledger import log_chain
 from services.ledger.log_row import LogHead, Planned, Row, splice
 from services.ledger.log_schema import KIND_EVENT, KIND_MARK, KIND_QUEUED
 
-__all__ = ["Draft", "LogHead", "Planned", "Row", "insert", "plan", "render", "splice"]
+__all__ = ["Draft", "LogHead", "Planned", "Row", "plan", "render", "splice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +119,6 @@ def plan(
             )
         )
     return Planned(workspace_id, session_id, tuple(rows), LogHead(position, digest, last))
-
-
-async def insert(connection: Connection, planned: Planned) -> None:
-    """Store a plan, in one statement, inside the transaction that locked the session's row."""
-    await log_store.insert(connection, planned.workspace_id, planned.session_id, planned.rows)
 
 
 def _refers(draft: Draft, queued: Mapping[str, int], position: int) -> int | None:

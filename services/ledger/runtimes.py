@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from counterfoil.types.v1 import runtime_pb2
 
-from foundation.storage import Connection, SealRing
+from foundation.storage import SealRing
 from services.ledger import session_store
 from services.ledger.lane import Lane
+from services.ledger.log_probe import Reader
 
 _SESSIONS_MAX = 1024
 
@@ -42,16 +43,25 @@ class Runtimes:
         """Drop the copy of a deleted session."""
         self._known.pop((workspace_id, session_id), None)
 
-    async def of(self, connection: Connection, lane: Lane) -> runtime_pb2.SessionRuntime:
-        """What the front turn of a locked lane runs with."""
+    async def of(self, reader: Reader, lane: Lane) -> runtime_pb2.SessionRuntime:
+        """What the front turn of a lane runs with."""
         session = lane.session
         key = session.workspace_id, session.session_id
         found = self._known.get(key)
         if found is None or found.revision != session.runtime_revision:
-            stored = await session_store.runtimes(connection, self._ring, *key)
-            found = Pinned(session.runtime_revision, *stored)
-            self._known.pop(key, None)
-            if len(self._known) >= _SESSIONS_MAX:
-                self._known.pop(next(iter(self._known)))
-            self._known[key] = found
+            stored = await session_store.runtimes(reader, self._ring, *key)
+            found = self._keep(key, Pinned(session.runtime_revision, *stored))
         return found.of(lane.turns[0].input_position)
+
+    def keep(self, lane: Lane, runtime: runtime_pb2.SessionRuntime) -> None:
+        """A new session pins this."""
+        session = lane.session
+        key = session.workspace_id, session.session_id
+        self._keep(key, Pinned(session.runtime_revision, runtime, None, 0))
+
+    def _keep(self, key: tuple[str, str], pinned: Pinned) -> Pinned:
+        self._known.pop(key, None)
+        if len(self._known) >= _SESSIONS_MAX:
+            self._known.pop(next(iter(self._known)))
+        self._known[key] = pinned
+        return pinned

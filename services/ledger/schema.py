@@ -49,6 +49,9 @@ sessions = Table(
     # Time in which a thread ran, without the span that began at `running_since`.
     Column("active_ms", BigInteger, nullable=False),
     Column("running_since", _TIME),
+    # Rises with every write of a lane: whoever decided on a copy of it stores nothing when the
+    # session moved meanwhile.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
     # Head of the log: see `log_writer.LogHead`.
     Column("log_position", BigInteger, nullable=False),
     Column("log_digest", LargeBinary, nullable=False),

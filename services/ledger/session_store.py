@@ -15,7 +15,7 @@ from services.ledger.log_probe import Reader, SessionHead
 from services.ledger.log_row import LogHead
 
 if TYPE_CHECKING:
-    from services.ledger.lanes import Change
+    from services.ledger.change import Change
 
 _INSERT = """
 WITH session AS (
@@ -192,11 +192,11 @@ def pinned(ring: SealRing, workspace_id: str, row: Record) -> session_pb2.Sessio
 
 
 async def runtimes(
-    connection: Connection, ring: SealRing, workspace_id: str, session_id: str
+    reader: Reader, ring: SealRing, workspace_id: str, session_id: str
 ) -> tuple[runtime_pb2.SessionRuntime, runtime_pb2.SessionRuntime | None, int]:
     """What the session's turns run with, what those with an input up to a position run with, and
     that position."""
-    row = await connection.fetchrow(_RUNTIMES, workspace_id, session_id)
+    row = await reader.fetchrow(_RUNTIMES, workspace_id, session_id)
     assert row is not None
 
     def open_(column: str) -> runtime_pb2.SessionRuntime:

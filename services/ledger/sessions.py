@@ -17,10 +17,11 @@ from services.ledger import (
     session_store,
     updates,
 )
+from services.ledger.change import Change
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lane import Lane
-from services.ledger.lanes import Change, Lanes
+from services.ledger.lanes import Lanes
 
 
 class Sessions:
@@ -153,16 +154,21 @@ class Sessions:
         """
         batch = admission.members(events, "events")
         admission.check(batch)
+        positions: list[int] = []
+
+        async def decide(change: Change) -> None:
+            _present(change, session_id)
+            _refuse_terminated(change.lane)
+            positions[:] = admission.admit(change.lane, batch)
+            before = await change.answered_bytes() if admission.new_answers(change.lane) else 0
+            admission.check_size(change.lane, before)
+            reservation.take(change)
+
         with self._dispatcher.reservation() as reservation:
-            async with self._lanes.change(
-                "ledger.submit_events", workspace_id, session_id
-            ) as found:
-                change = _present(found, session_id)
-                _refuse_terminated(change.lane)
-                positions = admission.admit(change.lane, batch)
-                before = await change.answered_bytes() if admission.new_answers(change.lane) else 0
-                admission.check_size(change.lane, before)
-                reservation.take(change)
+            found = await self._lanes.apply(
+                "ledger.submit_events", workspace_id, session_id, decide
+            )
+            change = _present(found, session_id)
             reservation.give(change)
         rows = change.planned.rows if change.planned is not None else ()
         first = change.lane.log.position + 1

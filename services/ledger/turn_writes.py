@@ -1,7 +1,6 @@
 """What a turn's owner writes: the transactions behind the turn service."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -9,9 +8,9 @@ from counterfoil.types.v1 import reference_pb2
 
 from foundation.errors import Failure, deleted, invalid, not_found
 from services.ledger import claiming, claims, commits, lane_store, rounds
+from services.ledger.change import Change
 from services.ledger.lane import Source, Turn
-from services.ledger.lanes import Change, Lanes
-from services.ledger.log_row import LogHead
+from services.ledger.lanes import Decide, Lanes
 
 _NO_COMMIT = turn_pb2.COMMIT_KIND_UNSPECIFIED
 _WITH_ANSWERS = (commits.CONTINUE, commits.INTERRUPTED)
@@ -28,10 +27,16 @@ class TurnWrites:
         fence, attempt = request.fence, request.attempt
         if attempt.epoch != fence.epoch:
             raise invalid("attempt.epoch", f"must be {fence.epoch}, the epoch of the claim")
-        async with self._change("ledger.begin_round", fence.thread, calls=False) as change:
+        response = turn_pb2.BeginRoundResponse()
+
+        async def decide(change: Change) -> None:
             turn = claiming.owned(change.lane, request.turn_id, fence.epoch)
             may = rounds.begin(change.lane, turn, request.round, attempt, request.span_event_id)
-        return turn_pb2.BeginRoundResponse(interrupted=not may, position=_head(change).position)
+            response.interrupted = not may
+
+        change = await self._apply("ledger.begin_round", fence.thread, decide)
+        response.position = change.head.position
+        return response
 
     async def append_round(
         self, request: turn_pb2.AppendRoundRequest
@@ -39,22 +44,25 @@ class TurnWrites:
         """Row 9."""
         fence = request.fence
         response = turn_pb2.AppendRoundResponse()
-        async with self._change("ledger.append_round", fence.thread) as change:
+
+        async def decide(change: Change) -> None:
             turn = await _owned_or_stored(
                 change, request.turn_id, fence.epoch, request.round, request.commit
             )
-            if isinstance(turn, Turn):
-                await _append(change, turn, request)
-                response.answer = turn_pb2.COMMIT_ANSWER_UNSPECIFIED
-                if request.commit != _NO_COMMIT and request.round == turn.round:
-                    response.answer = commits.commit(
-                        change.lane, turn, request.commit, request.stop_reason
-                    )
-                elif turn.interrupted:
-                    response.answer = turn_pb2.COMMIT_ANSWER_INTERRUPTED
-                await _load_answers(change, response.answer)
-            else:
+            if not isinstance(turn, Turn):
                 response.answer = turn
+                return
+            await _append(change, turn, request)
+            response.answer = turn_pb2.COMMIT_ANSWER_UNSPECIFIED
+            if request.commit != _NO_COMMIT and request.round == turn.round:
+                response.answer = commits.commit(
+                    change.lane, turn, request.commit, request.stop_reason
+                )
+            elif turn.interrupted:
+                response.answer = turn_pb2.COMMIT_ANSWER_INTERRUPTED
+            await _load_answers(change, response.answer)
+
+        change = await self._apply("ledger.append_round", fence.thread, decide)
         _fill(change, response)
         return response
 
@@ -63,50 +71,59 @@ class TurnWrites:
     ) -> turn_pb2.AppendProgressResponse:
         """Row 11."""
         fence = request.fence
-        async with self._change("ledger.append_progress", fence.thread) as change:
+        response = turn_pb2.AppendProgressResponse()
+
+        async def decide(change: Change) -> None:
             turn = claiming.owned(change.lane, request.turn_id, fence.epoch)
             await change.load_past([result.operation_id for result in request.results])
             stored = await _owner_results(change, request.results)
             rounds.publish_results(change.lane, request.results, stored)
             await _record(change, turn, request.entries)
-            interrupted = turn.interrupted
-        return turn_pb2.AppendProgressResponse(
-            interrupted=interrupted, position=_head(change).position
-        )
+            response.interrupted = turn.interrupted
+
+        change = await self._apply("ledger.append_progress", fence.thread, decide)
+        response.position = change.head.position
+        return response
 
     async def commit_turn(self, request: turn_pb2.CommitTurnRequest) -> turn_pb2.CommitTurnResponse:
         """Rows 12 and 15."""
         fence = request.fence
         response = turn_pb2.CommitTurnResponse()
-        async with self._change("ledger.commit_turn", fence.thread) as change:
+
+        async def decide(change: Change) -> None:
             turn = await _owned_or_stored(
                 change, request.turn_id, fence.epoch, request.round, request.kind
             )
-            if isinstance(turn, Turn):
-                if request.round != turn.round:
-                    raise _gap(f"the newest published round is {turn.round}, not {request.round}")
-                await _record(change, turn, request.entries)
-                response.answer = commits.commit(
-                    change.lane, turn, request.kind, request.stop_reason, request.errors
-                )
-                await _load_answers(change, response.answer)
-            else:
+            if not isinstance(turn, Turn):
                 response.answer = turn
+                return
+            if request.round != turn.round:
+                raise _gap(f"the newest published round is {turn.round}, not {request.round}")
+            await _record(change, turn, request.entries)
+            response.answer = commits.commit(
+                change.lane, turn, request.kind, request.stop_reason, request.errors
+            )
+            await _load_answers(change, response.answer)
+
+        change = await self._apply("ledger.commit_turn", fence.thread, decide)
         _fill(change, response)
         return response
 
-    @asynccontextmanager
-    async def _change(
-        self, failpoint: str, thread: reference_pb2.ThreadRef, *, calls: bool = True
-    ) -> AsyncGenerator[Change]:
-        async with self._lanes.change(
-            failpoint, thread.workspace_id, thread.session_id, calls=calls
-        ) as change:
-            if change is None or change.lane.session.thread_id != thread.thread_id:
+    async def _apply(
+        self, failpoint: str, thread: reference_pb2.ThreadRef, decide: Decide
+    ) -> Change:
+        async def on_thread(change: Change) -> None:
+            if change.lane.session.thread_id != thread.thread_id:
                 raise not_found("thread", thread.thread_id)
             if change.lane.thread.deleted:
                 raise deleted(thread.thread_id)
-            yield change
+            await decide(change)
+
+        session = thread.workspace_id, thread.session_id
+        change = await self._lanes.apply(failpoint, *session, on_thread)
+        if change is None:
+            raise not_found("thread", thread.thread_id)
+        return change
 
 
 async def _owned_or_stored(
@@ -120,7 +137,7 @@ async def _owned_or_stored(
             raise
         workspace_id = change.lane.session.workspace_id
         stored = await lane_store.commit_answer(
-            change.connection, workspace_id, turn_id, epoch, round_, kind
+            change.reader, workspace_id, turn_id, epoch, round_, kind
         )
         if stored is None:
             raise
@@ -134,7 +151,7 @@ async def _append(change: Change, turn: Turn, request: turn_pb2.AppendRoundReque
     stored: bytes | None = None
     if request.round <= turn.round:
         stored = await lane_store.answer_digest(
-            change.connection, workspace_id, turn.turn_id, request.round
+            change.reader, workspace_id, turn.turn_id, request.round
         )
     if rounds.repeated(turn, request, stored):
         await _record(change, turn, request.entries)
@@ -163,7 +180,7 @@ async def _record(
     if known:
         session = lane.session
         digests = await lane_store.entry_digests(
-            change.connection, session.workspace_id, session.thread_id, known
+            change.reader, session.workspace_id, session.thread_id, known
         )
     rounds.record_entries(lane, turn, records, digests, answers)
 
@@ -196,16 +213,12 @@ def _fill(
     change: Change, response: turn_pb2.AppendRoundResponse | turn_pb2.CommitTurnResponse
 ) -> None:
     """Log point, and the answers so far for an owner that goes on, or closes and keeps them."""
-    head = _head(change)
+    head = change.head
     response.position = head.position
     response.log_point.CopyFrom(claims.point(head))
     if response.answer in _WITH_ANSWERS:
         response.calls.extend(claims.calls(change.lane, change.lane.bodies))
         response.answer_system_bodies.extend(claims.systems(change.lane, change.lane.bodies))
-
-
-def _head(change: Change) -> LogHead:
-    return change.lane.log if change.planned is None else change.planned.head
 
 
 def _gap(message: str) -> Failure:

@@ -8,7 +8,8 @@ from typing import Any
 from foundation.storage import Connection, Database, SealRing
 from services.ledger.log_probe import Reader, SessionHead
 from services.ledger.log_row import LogHead, Planned
-from services.ledger.log_writer import Draft, insert, plan
+from services.ledger.log_schema import KIND_MARK, KIND_QUEUED
+from services.ledger.log_writer import Draft, plan
 
 RING = SealRing("k1", {"k1": bytes(32)})
 WORKSPACE = "wrkspc_1"
@@ -18,6 +19,37 @@ CREATE TABLE heads (workspace_id text, session_id text PRIMARY KEY, log_position
     log_digest bytea NOT NULL, last_processed_at timestamptz,
     deleted boolean NOT NULL DEFAULT false)
 """
+
+# `$14` are positions that stay queued, `$15` positions that are queued no longer.
+_INSERT = """
+WITH entered AS (
+    INSERT INTO ledger.log (workspace_id, session_id, position, kind, event_id, event_type,
+        processed_at, refers_position, sealed, commitment, digest, transcript_seq,
+        transcript_digest)
+    SELECT $1, $2, entry.*
+    FROM unnest($3::bigint[], $4::smallint[], $5::text[], $6::text[], $7::timestamptz[],
+        $8::bigint[], $9::bytea[], $10::bytea[], $11::bytea[], $12::bigint[], $13::bytea[])
+        AS entry
+), left_queue AS (
+    DELETE FROM ledger.queued
+    WHERE workspace_id = $1 AND session_id = $2 AND position = ANY ($15::bigint[])
+)
+INSERT INTO ledger.queued (workspace_id, session_id, position)
+SELECT $1, $2, unnest($14::bigint[])
+"""
+
+
+async def insert(c: Connection, planned: Planned) -> None:
+    rows = planned.rows
+    names = (
+        "position kind event_id event_type processed_at refers_position sealed commitment digest"
+        " transcript_seq transcript_digest"
+    )
+    columns = [[getattr(row, name) for row in rows] for name in names.split()]
+    queued = {row.position for row in rows if row.kind == KIND_QUEUED}
+    marked = {row.refers_position for row in rows if row.kind == KIND_MARK}
+    queue = [list(queued - marked), list(marked - queued)]
+    await c.execute(_INSERT, planned.workspace_id, planned.session_id, *columns, *queue)
 
 
 async def open_log(dsn: str) -> Database:

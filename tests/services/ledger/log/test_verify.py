@@ -10,7 +10,7 @@ from foundation.errors import Failure
 from foundation.storage import Database
 from services.ledger import log_chain, log_store
 from services.ledger.log_row import LogHead
-from services.ledger.log_writer import Draft, insert, plan
+from services.ledger.log_writer import Draft, plan
 from services.ledger.verify import Verifier
 from tests.services.ledger.log.support import (
     RING,
@@ -21,6 +21,7 @@ from tests.services.ledger.log.support import (
     delete,
     event,
     head_of,
+    insert,
     mark,
     probe,
     queued,

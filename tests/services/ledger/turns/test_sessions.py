@@ -1,15 +1,25 @@
 """Sessions: what creation pins, and how deletion leaves nothing but a tombstone."""
 
 import asyncio
+from itertools import combinations
 from typing import Any
 
+import asyncpg
 import pytest
 from counterfoil.ledger.v1 import session_pb2, turn_pb2
 
 from foundation.errors import Failure
 from foundation.rpc.context import CallContext, serving
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
-from services.ledger import lane_store, lease_store, log_schema, schema, session_store, tables
+from services.ledger import (
+    lane_save,
+    lane_store,
+    lease_store,
+    log_schema,
+    schema,
+    session_store,
+    tables,
+)
 from tests.services.ledger.turns.driver import (
     AGENT,
     ALLOW,
@@ -153,3 +163,13 @@ async def test_the_schema_is_what_the_migrations_make(dsn: str) -> None:
 @pytest.mark.parametrize("module", [lane_store, session_store, lease_store])
 async def test_every_statement_prepares(dsn: str, module: Any) -> None:
     assert await assert_sql_prepares(module, dsn) > 3
+
+
+async def test_every_write_of_a_lane_prepares(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        for count in range(len(lane_save.SECTIONS) + 1):
+            for names in combinations(lane_save.SECTIONS, count):
+                await connection.prepare(lane_save.sql_of(names))
+    finally:
+        await connection.close()
