@@ -1,7 +1,7 @@
 """The services of one process, with what a schedule needs to reach into."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self, cast
 
@@ -77,7 +77,9 @@ class WatchedDatabase(Database):
             async with super().commit(failpoint) as connection:
                 yield connection
 
-    async def commit_one(self, failpoint: str, sql: str, *args: object) -> list[Record]:
+    async def commit_one(
+        self, failpoint: str | Sequence[str], sql: str, *args: object
+    ) -> list[Record]:
         with self.activity:
             return await super().commit_one(failpoint, sql, *args)
 
