@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-full test-hitl-gate proto proto-check proto-baseline breaking lint \
+.PHONY: bench help run demo test test-full test-hitl-gate proto proto-check proto-baseline breaking lint \
 	format lock clean install install-dev
 
 BIN := .venv/bin
@@ -25,6 +25,9 @@ test-full: install-dev lint proto-check ## the same with the slow and destructiv
 
 test-hitl-gate: install-dev ## only the tests of the human-in-the-loop gate
 	@$(BIN)/python -m pytest tests/gate
+
+bench: install-dev ## measure everything (ROWS=gate,text for some, SCALE=0.1 for quicker)
+	@$(BIN)/python -m bench --rows "$(ROWS)" --scale $(or $(SCALE),1)
 
 lint: install-dev ## ruff, pyright, import contracts, buf lint and buf breaking
 	@$(BIN)/ruff check --quiet
