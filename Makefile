@@ -3,6 +3,7 @@
 	format lock clean install install-dev
 
 BIN := .venv/bin
+OPENAPI := PYTHONPATH=.:gen/python $(BIN)/python -m tools.openapi
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
 # The environment's own Python once it exists, else the first supported one of this machine.
 PYTHON ?= $(or $(wildcard $(BIN)/python),$(shell for name in python3.11 python3.12 python3; do \
@@ -36,22 +37,27 @@ lint: install-dev ## ruff, pyright, import contracts, buf lint and buf breaking
 	@PYTHONPATH=.:gen/python $(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m tools.proto lint
 	@$(BIN)/python -m tools.proto breaking
+	@$(OPENAPI) breaking
 
 format: install-dev ## sort imports and format the code
 	@$(BIN)/ruff check --quiet --select I --fix
 	@$(BIN)/ruff format
 
-proto: install-dev ## write gen/python from the contracts
+proto: install-dev ## write gen/python and gateway/openapi.json from the contracts
 	@$(BIN)/python -m tools.proto
+	@$(OPENAPI)
 
-proto-check: install-dev ## fail when gen/python is not what the contracts say
+proto-check: install-dev ## fail when gen/python or gateway/openapi.json is not what the contracts say
 	@$(BIN)/python -m tools.proto --check
+	@$(OPENAPI) --check
 
 proto-baseline: install-dev ## accept the contracts of now as what must not break
 	@$(BIN)/python -m tools.proto baseline
+	@$(OPENAPI) baseline
 
-breaking: install-dev ## compare the contracts with proto/baseline.binpb
+breaking: install-dev ## compare the contracts with their baselines, for gRPC and for REST
 	@$(BIN)/python -m tools.proto breaking
+	@$(OPENAPI) breaking
 
 lock: install-dev ## write the lock files again (UPGRADE=--upgrade for newer versions)
 	@$(BIN)/python -m tools.lock $(UPGRADE)

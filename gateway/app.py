@@ -17,7 +17,7 @@ from foundation.errors import Failure, invalid, surface_of
 from foundation.json import InvalidJson
 from foundation.json.errors import clip
 from foundation.rpc.admission import unauthenticated
-from gateway import frames
+from gateway import frames, pages
 from gateway.answers import Answer, Headers, document, failure_answer, json_answer, unexpected
 from gateway.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from gateway.routes import BindingError, Match, Route, Table, routes_of
@@ -129,19 +129,17 @@ class Gateway:
             await _unary(exchange, endpoint, match)
 
     async def _outside_the_contract(self, exchange: Exchange) -> Answer:
-        if exchange.path not in ("/healthz", "/readyz"):
+        if exchange.path not in pages.PUBLIC:
             return failure_answer(self._unknown(exchange), exchange.request_id)
         if exchange.method not in ("GET", "HEAD"):
             return _other_method(exchange, ["GET", "HEAD", "OPTIONS"])
-        if exchange.path == "/healthz":
-            return document(200, {"status": "ok"})
-        return await self._ready()
+        return pages.page(exchange.path, exchange.header("accept")) or await self._ready()
 
     def _unknown(self, exchange: Exchange) -> Failure:
         similar = self._table.similar(exchange.path)
-        hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+        hint = f"did you mean {' or '.join(similar)}?" if similar else "see GET /openapi.json"
         reason = reasons.ERROR_REASON_NOT_FOUND
-        return Failure(reason, f"{clip(exchange.path)} is no path of this API{hint}")
+        return Failure(reason, f"{clip(exchange.path)} is no path of this API; {hint}")
 
     async def _ready(self) -> Answer:
         try:
