@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the gateway does, and what is taken away from clients is caught."""
+"""The OpenAPI document says what the gateway does; what is taken away from clients is caught."""
 
 import copy
 import json
@@ -94,7 +94,7 @@ def test_headers_queries_and_streams_are_described() -> None:
 
 
 def _without_path(document: Any) -> None:
-    del document["paths"]["/v1/agents"]
+    del document["paths"]["/v1/sessions/{session_id}"]
 
 
 def _without_verb(document: Any) -> None:
@@ -140,7 +140,7 @@ def _not_null(document: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_without_path, "GET /v1/agents: is gone"),
+        (_without_path, "GET /v1/sessions/{session_id}: is gone"),
         (_without_verb, "POST /v1/agents: is gone"),
         (_without_parameter, ": is gone"),
         (_without_field, "CreateAgentRequest.system: is gone"),

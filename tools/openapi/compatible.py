@@ -74,9 +74,9 @@ class _Comparison:
         yield from self._members(where, old, new, sent)
         yield from self._alternatives(where, old, new, sent)
         for key in ("items", "additionalProperties"):
-            inner = old.get(key), new.get(key)
-            if isinstance(inner[0], dict) and isinstance(inner[1], dict):
-                yield from self._schema(f"{where}[]", inner[0], inner[1], sent=sent)
+            before, after = _schema_at(old, key), _schema_at(new, key)
+            if before is not None and after is not None:
+                yield from self._schema(f"{where}[]", before, after, sent=sent)
 
     def _members(self, where: str, old: Schema, new: Schema, sent: bool) -> Iterator[str]:
         for name, schema in old.get("properties", {}).items():
@@ -112,6 +112,12 @@ def _resolved(document: Schema, schema: Schema) -> Schema:
     if "$ref" not in schema:
         return schema
     return document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+
+
+def _schema_at(schema: Schema, key: str) -> Schema | None:
+    """A schema below another; `additionalProperties` may also be a boolean."""
+    found = schema.get(key)
+    return None if found is None or isinstance(found, bool) else found
 
 
 def _values(where: str, old: Schema, new: Schema) -> Iterator[str]:

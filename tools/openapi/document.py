@@ -1,6 +1,7 @@
 """The document: paths from the routes, answers from the list of reasons."""
 
 import tomllib
+
 from counterfoil.types.v1 import annotations_pb2 as options
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -12,7 +13,7 @@ from foundation.json.shape import TIMESTAMP, is_map, member_of
 from gateway.app import CONTRACTS
 from gateway.routes import Route, routes_of
 from tools.openapi import comments, limits
-from tools.openapi.schemas import Components, Schema, message_named
+from tools.openapi.schemas import EVENT, PREVIEW, Components, Schema
 from tools.proto import REPO
 
 _ALWAYS: tuple[int, ...] = (400, 401, 429, 500, 503, 504)
@@ -88,7 +89,7 @@ def _operation(route: Route, components: Components) -> Schema:
 
 
 def _first_template(route: Route) -> str:
-    same = [one for one in routes_of(CONTRACTS) if one.method is route.method]
+    same = [one for one in routes_of(CONTRACTS) if one.rpc == route.rpc]
     return same[0].template
 
 
@@ -165,13 +166,15 @@ def _headers(route: Route, *, streams: bool) -> list[Schema]:
 def _success(route: Route, components: Components, *, streams: bool) -> Schema:
     response = route.method.output_type
     if streams:
-        schema = components.refer(message_named("counterfoil.ledger.v1.Event"), sent=False)
+        data = [components.refer(one, sent=False) for one in (EVENT, PREVIEW)]
         return {
             "description": "Server-sent events: `event` is the type, `data` the event as JSON, `id`"
             " the place in the log. `ping` frames keep the connection; an `error` frame has an"
             " Error and is the last one.",
             "headers": _answer_headers(),
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event": schema}},
+            "content": {
+                "text/event-stream": {"schema": {"type": "string"}, "x-data": {"anyOf": data}}
+            },
         }
     if route.response_body:
         message = response.fields_by_name[route.response_body].message_type

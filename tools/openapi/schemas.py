@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from google.protobuf import descriptor_pool
+from counterfoil.ledger.v1 import events_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from foundation.json import enum_literals
@@ -11,6 +11,7 @@ from foundation.json.shape import (
     UNION_KEY,
     Member,
     Shape,
+    descriptor_of,
     is_map,
     map_value,
     message_of,
@@ -20,9 +21,12 @@ from tools.openapi import limits
 
 Schema = dict[str, Any]
 
+EVENT = descriptor_of(events_pb2.Event)
+PREVIEW = descriptor_of(events_pb2.PreviewEvent)
+
 _RAW = {
-    "counterfoil.ledger.v1.ListEventsResponse.data": "counterfoil.ledger.v1.Event",
-    "counterfoil.ledger.v1.SubmitEventsResponse.data": "counterfoil.ledger.v1.Event",
+    "counterfoil.ledger.v1.ListEventsResponse.data": EVENT,
+    "counterfoil.ledger.v1.SubmitEventsResponse.data": EVENT,
 }
 """Raw JSON that is a rendered message. The other raw fields hold any JSON."""
 
@@ -135,14 +139,8 @@ class Components:
     def _raw(self, field: FieldDescriptor) -> Schema:
         rendered = _RAW.get(field.full_name)
         if rendered is not None:
-            return self.refer(message_named(rendered), sent=False)
+            return self.refer(rendered, sent=False)
         return {"type": "object"} if field.name == _SCHEMA_FIELD else {}
-
-
-def message_named(name: str) -> Descriptor:
-    """A message type of the contracts."""
-    pool: Any = descriptor_pool.Default()
-    return pool.FindMessageTypeByName(name)
 
 
 def scalar(field: FieldDescriptor, rules: Any) -> Schema:
