@@ -62,7 +62,8 @@ def build() -> Schema:
 def _operation(route: Route, components: Components) -> Schema:
     request = route.method.input_type
     streams = route.method.server_streaming
-    suffix = "" if route.template == _first_template(route) else "Alias"
+    place = _templates(route).index(route.template)
+    suffix = f"Alias{place}" if place else ""
     found: Schema = {
         "operationId": f"{route.method.name}{suffix}",
         "tags": [route.method.containing_service.name.removesuffix("Service")],
@@ -88,9 +89,8 @@ def _operation(route: Route, components: Components) -> Schema:
     return found
 
 
-def _first_template(route: Route) -> str:
-    same = [one for one in routes_of(CONTRACTS) if one.rpc == route.rpc]
-    return same[0].template
+def _templates(route: Route) -> list[str]:
+    return [one.template for one in routes_of(CONTRACTS) if one.rpc == route.rpc]
 
 
 def _statuses(route: Route) -> list[int]:
