@@ -1,0 +1,69 @@
+"""What client programs need beyond our own environment, installed when a test first asks for it.
+
+Everything goes into `build/clients`, stays there until its pins change, and comes from the package
+managers of the languages: pip, npm, go.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+DRIVERS = Path(__file__).parent / "drivers"
+_BUILD = REPO / "build" / "clients"
+_SECONDS = 540
+
+
+def run(command: Sequence[str | Path], cwd: Path, **more: str) -> None:
+    """Runs an installer; its output is in the failure."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **more},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def python_environment(name: str) -> Path:
+    """The interpreter of an environment with the packages of `drivers/<name>.txt`."""
+    pins = DRIVERS / f"{name}.txt"
+
+    def install(folder: Path) -> None:
+        run([sys.executable, "-m", "venv", folder], REPO)
+        run([folder / "bin/python", "-m", "pip", "install", "--quiet", "-r", pins], REPO)
+
+    return _installed(name, [pins], install) / "bin" / "python"
+
+
+def _installed(name: str, inputs: Sequence[Path], install: Callable[[Path], None]) -> Path:
+    """`build/clients/<name>`, installed unless the inputs are those of the last time."""
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    folder = _BUILD / name
+    mark = folder / ".inputs"
+    with _alone(name):
+        if not mark.exists() or mark.read_text() != digest:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            install(folder)
+            mark.write_text(digest)
+    return folder
+
+
+@contextmanager
+def _alone(name: str) -> Generator[None]:
+    """Workers of one run install one after the other."""
+    _BUILD.mkdir(parents=True, exist_ok=True)
+    with (_BUILD / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,30 @@
+"""Every client plays every scenario against a running system."""
+
+import pytest
+
+from foundation.settings import DEVELOPMENT_KEY
+from tests.conformance.client import Client
+from tests.conformance.scenarios import SCENARIOS, Scenario
+from tests.support.system import System
+
+FULL = ["anthropic_0_94_sync", "anthropic_0_94_async"]
+CLIENTS = [
+    "anthropic_sync",
+    "anthropic_async",
+    *(pytest.param(name, marks=pytest.mark.full) for name in FULL),
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_the_client_plays(
+    name: str, scenario: Scenario, system: System, request: pytest.FixtureRequest
+) -> None:
+    client: Client = request.getfixturevalue(name)
+    await client.do(
+        "connect",
+        rest_url=system.rest_url,
+        grpc_address=system.addresses["ledger"],
+        key=DEVELOPMENT_KEY,
+    )
+    await scenario(client, system.model)
