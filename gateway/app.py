@@ -23,6 +23,7 @@ from gateway.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from gateway.routes import BindingError, Match, Route, Table, routes_of
 from gateway.streams import PING_SECONDS, EventStream
 from gateway.transcoding import Transcoder
+from gateway.unsupported import feature_of
 
 CONTRACTS: tuple[Any, ...] = (
     agent_pb2.DESCRIPTOR,
@@ -136,6 +137,10 @@ class Gateway:
         return pages.page(exchange.path, exchange.header("accept")) or await self._ready()
 
     def _unknown(self, exchange: Exchange) -> Failure:
+        feature = feature_of(exchange.path)
+        if feature is not None:
+            text = f"{feature.name} are not supported: there is no {clip(exchange.path)} here"
+            return Failure(reasons.ERROR_REASON_NOT_FOUND, text)
         similar = self._table.similar(exchange.path)
         hint = f"did you mean {' or '.join(similar)}?" if similar else "see GET /openapi.json"
         reason = reasons.ERROR_REASON_NOT_FOUND
