@@ -25,6 +25,7 @@ class Surface:
     http_status: int
     http_type: str
     should_retry: str
+    error_code: str
 
 
 class Failure(Exception):
@@ -81,6 +82,7 @@ def surface_of(reason: "Reason.ValueType") -> Surface:
         http_status=mapping.http_status,
         http_type=mapping.http_type,
         should_retry=mapping.should_retry,
+        error_code=mapping.error_code,
     )
 
 

@@ -56,13 +56,10 @@ def failure_body(failure: Failure, request_id: str) -> bytes:
     text = failure.text
     if surface.http_status >= 500:
         text = _FIXED.get(surface.http_status, _FIXED_OTHERWISE)
-    return _ENCODER.encode(
-        {
-            "type": "error",
-            "error": {"type": surface.http_type, "message": _printable(text)},
-            "request_id": request_id,
-        }
-    )
+    error: dict[str, object] = {"type": surface.http_type, "message": _printable(text)}
+    if surface.error_code:
+        error["details"] = {"error_code": surface.error_code}
+    return _ENCODER.encode({"type": "error", "error": error, "request_id": request_id})
 
 
 def unexpected() -> Failure:

@@ -142,7 +142,7 @@ def _step(member: Member) -> Step:
         literal=False,
         presence=presence,
         skip_empty=unset_when_empty or (member.absent and not presence),
-        null=member.null and (presence or unset_when_empty),
+        null=member.null and not member.absent and (presence or unset_when_empty),
         write=_field_writer(member),
     )
 

@@ -5,14 +5,10 @@ Ascending, it is behind both; descending, before both. Inside the queued tail th
 page first returns what was marked since, so an event can repeat there, and none is skipped.
 """
 
-import base64
-import binascii
 from dataclasses import dataclass
 
-import msgspec
-
-from foundation.errors import invalid
-from foundation.storage import SealBroken, SealRing
+from foundation import cursors
+from foundation.storage import SealRing
 
 POSITION_MAX = 2**63 - 1
 
@@ -46,22 +42,15 @@ def write(
     ring: SealRing, workspace_id: str, session_id: str, descending: bool, cursor: Cursor
 ) -> str:
     """The cursor as opaque text."""
-    plain = msgspec.msgpack.encode((cursor.marked, cursor.queued))
-    sealed = ring.seal(plain, *_identity(workspace_id, session_id, descending))
-    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+    place = cursor.marked, cursor.queued
+    return cursors.write(ring, place, *_identity(workspace_id, session_id, descending))
 
 
 def read(ring: SealRing, workspace_id: str, session_id: str, descending: bool, text: str) -> Cursor:
     """The cursor of an earlier page; INVALID_FIELD for one of another list, or changed."""
-    try:
-        padded = text + "=" * (-len(text) % 4)
-        sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
-        plain = ring.open(sealed, *_identity(workspace_id, session_id, descending))
-        return Cursor(*msgspec.msgpack.decode(plain, type=tuple[int, int]))
-    except (ValueError, binascii.Error, SealBroken):
-        raise invalid(
-            "page", "must be the next_page of this list, with the same session and order"
-        ) from None
+    must = "the next_page of this list, with the same session and order"
+    identity = _identity(workspace_id, session_id, descending)
+    return Cursor(*cursors.read(ring, tuple[int, int], text, must, *identity))
 
 
 def _identity(workspace_id: str, session_id: str, descending: bool) -> tuple[str, str, str, str]:

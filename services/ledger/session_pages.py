@@ -1,15 +1,13 @@
 """The list of a workspace's sessions as pages, forward and back."""
 
-import base64
-import binascii
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 from counterfoil.ledger.v1 import session_pb2
 
+from foundation import cursors
 from foundation.errors import invalid
-from foundation.storage import Database, Record, SealBroken, SealRing
+from foundation.storage import Database, Record, SealRing
 from services.ledger import resource, session_page_store, session_store
 from services.ledger.session_page_store import Bounds, Place
 
@@ -127,21 +125,14 @@ def _time(request: session_pb2.ListSessionsRequest, name: str) -> datetime | Non
 
 def _write(ring: SealRing, workspace_id: str, descending: bool, cursor: Cursor) -> str:
     micros = (cursor.place.created_at - _EPOCH) // _MICROSECOND
-    plain = msgspec.msgpack.encode((micros, cursor.place.session_id, cursor.back))
-    sealed = ring.seal(plain, *_identity(workspace_id, descending))
-    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
+    place = micros, cursor.place.session_id, cursor.back
+    return cursors.write(ring, place, *_identity(workspace_id, descending))
 
 
 def _read(ring: SealRing, workspace_id: str, descending: bool, text: str) -> Cursor:
-    try:
-        padded = text + "=" * (-len(text) % 4)
-        sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
-        plain = ring.open(sealed, *_identity(workspace_id, descending))
-        micros, session_id, back = msgspec.msgpack.decode(plain, type=tuple[int, str, bool])
-    except (ValueError, binascii.Error, SealBroken):
-        raise invalid(
-            "page", "must be the next_page or prev_page of this list, with the same order"
-        ) from None
+    must = "the next_page or prev_page of this list, with the same order"
+    identity = _identity(workspace_id, descending)
+    micros, session_id, back = cursors.read(ring, tuple[int, str, bool], text, must, *identity)
     return Cursor(Place(_EPOCH + micros * _MICROSECOND, session_id), back)
 
 

@@ -2,16 +2,12 @@
 
 from counterfoil.ledger.v1 import session_events_pb2, session_pb2
 from counterfoil.registry.v1 import agent_pb2
-from counterfoil.types.v1 import annotations_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
-from foundation.errors import Failure, invalid
+from foundation.errors import Failure
+from foundation.metadata import patch
 
 Patch = session_pb2.UpdateSessionRequest | session_pb2.SessionAgentUpdate
-
-_PAIRS_MAX = 16
-_KEY_CHARACTERS_MAX = 64
-_VALUE_CHARACTERS_MAX = 512
 
 
 def check_new(request: session_pb2.CreateSessionRequest) -> None:
@@ -74,21 +70,6 @@ def apply(
         change.agent.CopyFrom(agent)
         changed = True
     return change if changed else None
-
-
-def patch(found: dict[str, str], changes: annotations_pb2.MetadataPatch) -> dict[str, str]:
-    """The metadata behind a patch; raises INVALID_FIELD for what exceeds the limits."""
-    patched = {key: value for key, value in found.items() if key not in changes.remove}
-    for key, value in changes.set.items():
-        if not 1 <= len(key) <= _KEY_CHARACTERS_MAX:
-            raise invalid("metadata", f"keys have 1 to {_KEY_CHARACTERS_MAX} characters")
-        if len(value) > _VALUE_CHARACTERS_MAX:
-            limit = f"must be at most {_VALUE_CHARACTERS_MAX} characters"
-            raise invalid(f"metadata.{key}", f"{limit}, got {len(value)}")
-        patched[key] = value
-    if len(patched) > _PAIRS_MAX:
-        raise invalid("metadata", f"must be at most {_PAIRS_MAX} entries, got {len(patched)}")
-    return patched
 
 
 def _unsupported(path: str, message: str) -> Failure:

@@ -1,46 +1,167 @@
-"""Decides what an agent is: checks a definition and completes it. Pure."""
+"""Decides what an agent is: checks a definition, completes it, changes it. Pure.
 
-from collections.abc import Iterable
+Every function returns a definition that holds: complete, free of contradictions. Times are left to
+the store. Each raises INVALID_FIELD with the JSON path.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from counterfoil.registry.v1 import agent_pb2 as pb
+from counterfoil.types.v1 import error_reason_pb2 as reasons
 
-from foundation.errors import invalid
-from services.registry.input_schema import check_input_schema
+from foundation.errors import Failure, invalid
+from foundation.metadata import patch
+from services.registry import agent_tools
 
-BUILT_IN_TOOLS = ("bash", "edit", "read", "write", "glob", "grep", "web_fetch", "web_search")
-"""Names that only the built-in toolset may use."""
-
-_MCP_PREFIX = "mcp__"
-_DEFINITIONS_MAX = 256
-_ALLOW = pb.PERMISSION_POLICY_TYPE_ALWAYS_ALLOW
-_ASK = pb.PERMISSION_POLICY_TYPE_ALWAYS_ASK
+_NEWEST_SKILL = "latest"
+_LISTS = ("tools", "mcp_servers", "skills")
+_TEXTS = ("description", "system")
+_UPDATED = ("name", "model", *_TEXTS, *_LISTS, "metadata", "execution_identity", "multiagent")
+_OVERRIDDEN = ("model", "system", *_LISTS)
 
 
 def new_agent(request: pb.CreateAgentRequest, agent_id: str) -> pb.Agent:
-    """Version 1 of the agent that a valid request describes, with every default written out.
-
-    Times are left to the store. Raises INVALID_FIELD with the JSON path.
-    """
-    _check_servers(request.mcp_servers)
-    _check_tools(request.tools, [server.name for server in request.mcp_servers])
+    """Version 1 of the agent that a valid request describes."""
+    _refuse_roster(request.multiagent)
     agent = pb.Agent(
         id=agent_id,
-        execution_identity=pb.ExecutionIdentity(),
         mcp_servers=request.mcp_servers,
         metadata=dict(request.metadata),
         model=request.model,
         name=request.name,
         skills=request.skills,
-        tools=[_completed(tool) for tool in request.tools],
+        tools=request.tools,
         version=1,
     )
-    # An empty text clears these two, so it is the same as none.
-    if request.description:
-        agent.description = request.description
-    if request.system:
-        agent.system = request.system
+    for name in _TEXTS:
+        _put_text(agent, name, getattr(request, name))
+    return _completed(agent)
+
+
+def updated(current: pb.Agent, request: pb.UpdateAgentRequest) -> pb.Agent | None:
+    """The version behind `current`, or None when nothing would change."""
+    named = _named(request, _UPDATED)
+    _refuse_roster(request.multiagent)
+    agent = _copy(current)
+    if "name" in named:
+        if not request.HasField("name"):
+            raise invalid("name", "cannot be cleared")
+        agent.name = request.name
+    if "model" in named:
+        _put_model(agent, request.model, request.HasField("model"))
+        if request.model.id == current.model.id and not request.model.HasField("effort"):
+            _keep_effort(agent.model, current.model)
+    for name in _TEXTS:
+        if name in named:
+            _put_text(agent, name, getattr(request, name))
+    _put_lists(agent, request, named)
+    if "metadata" in named:
+        pairs = patch(current.metadata, request.metadata)
+        agent.ClearField("metadata")
+        agent.metadata.update(pairs)
+    agent = _completed(agent)
+    _keep_equal_schemas(agent.tools, current.tools)
+    if agent == current:
+        return None
+    agent.version = current.version + 1
     return agent
+
+
+def overridden(agent: pb.Agent, overrides: pb.AgentOverrides) -> pb.Agent:
+    """The agent as a session sees it that replaces parts of it; its version stays."""
+    named = _named(overrides, _OVERRIDDEN)
+    effective = _copy(agent)
+    if "model" in named:
+        _put_model(effective, overrides.model, overrides.HasField("model"))
+    if "system" in named:
+        _put_text(effective, "system", overrides.system)
+    _put_lists(effective, overrides, named)
+    try:
+        return _completed(effective)
+    except Failure as failure:
+        raise invalid(f"agent.{failure.path}", failure.message) from None
+
+
+def session_agent_overridden(
+    agent: pb.SessionAgent, overrides: pb.AgentOverrides
+) -> pb.SessionAgent:
+    """A session's copy of an agent with parts of it replaced."""
+    shared = [field.name for field in pb.SessionAgent.DESCRIPTOR.fields]
+    effective = overridden(_carried(agent, pb.Agent(), shared), overrides)
+    return _carried(effective, pb.SessionAgent(), shared)
+
+
+def check_version(current: pb.Agent, request: pb.UpdateAgentRequest) -> None:
+    """Raise CONFLICT when the request was made for another version than the newest."""
+    if request.HasField("version") and request.version != current.version:
+        raise Failure(
+            reasons.ERROR_REASON_CONFLICT,
+            f"the newest version of agent {current.id} is {current.version}, not "
+            f"{request.version}; read it again and repeat the change",
+            path="version",
+        )
+
+
+def _named(request: Any, known: Sequence[str]) -> set[str]:
+    """The fields that are to change; without a mask, those that are set."""
+    if not request.HasField("update_mask"):
+        return {field.name for field, _ in request.ListFields() if field.name in known}
+    paths = set(request.update_mask.paths)
+    # REST names every member; those beside the definition are no changes.
+    unknown = paths - {*known, "version"}
+    if unknown:
+        choices = ", ".join(known)
+        raise invalid("update_mask", f"may name {choices}; got {min(unknown)[:80]!r}")
+    return paths
+
+
+def _refuse_roster(raw: bytes) -> None:
+    if raw:
+        raise invalid("multiagent", "rosters are not supported yet; leave it out")
+
+
+def _put_text(agent: pb.Agent, name: str, text: str) -> None:
+    """An empty text clears, so it is the same as none."""
+    agent.ClearField(name)  # pyright: ignore[reportArgumentType] # one of two names
+    if text:
+        setattr(agent, name, text)
+
+
+def _put_model(agent: pb.Agent, model: pb.ModelConfig, given: bool) -> None:
+    if not given:
+        raise invalid("model", "cannot be cleared")
+    agent.model.CopyFrom(model)
+
+
+def _keep_effort(model: pb.ModelConfig, before: pb.ModelConfig) -> None:
+    if before.HasField("effort"):
+        model.effort.CopyFrom(before.effort)
+
+
+def _put_lists(agent: pb.Agent, source: Any, named: set[str]) -> None:
+    for name in _LISTS:
+        if name in named:
+            agent.ClearField(name)
+            getattr(agent, name).extend(getattr(source, name))
+
+
+def _completed(agent: pb.Agent) -> pb.Agent:
+    """The same agent, checked, with every default written out."""
+    _check_servers(agent.mcp_servers)
+    agent_tools.check(agent.tools, [server.name for server in agent.mcp_servers])
+    if agent.skills and not agent_tools.offers_read(agent.tools):
+        raise invalid("skills", "need the built-in tool read: add and enable it, or clear skills")
+    complete = _copy(agent)
+    complete.execution_identity.SetInParent()
+    for tool in complete.tools:
+        agent_tools.complete(tool)
+    for skill in complete.skills:
+        if not skill.HasField("version"):
+            skill.version = _NEWEST_SKILL
+    return complete
 
 
 def _check_servers(servers: Iterable[pb.McpServer]) -> None:
@@ -61,108 +182,40 @@ def _is_http(url: str) -> bool:
         return False
 
 
-def _check_tools(tools: Iterable[pb.Tool], servers: list[str]) -> None:
-    custom: set[str] = set()
-    used: set[str] = set()
-    toolsets = definitions = 0
-    for index, tool in enumerate(tools):
-        path = f"tools.{index}"
-        match tool.WhichOneof("tool"):
-            case "custom":
-                _check_custom(tool.custom, path, custom)
-                custom.add(tool.custom.name)
-                definitions += 1
-            case "mcp_toolset":
-                _check_mcp_toolset(tool.mcp_toolset, path, servers, used)
-                used.add(tool.mcp_toolset.mcp_server_name)
-                definitions += len(tool.mcp_toolset.configs)
-            case _:
-                toolsets += 1
-                if toolsets > 1:
-                    raise invalid(path, "an agent has at most one toolset of built-in tools")
-                _check_agent_toolset(tool.agent_toolset, path)
-                definitions += len(BUILT_IN_TOOLS)
-    if definitions > _DEFINITIONS_MAX:
-        raise invalid("tools", f"at most {_DEFINITIONS_MAX} tool definitions, got {definitions}")
-    for index, name in enumerate(servers):
-        if name not in used:
-            raise invalid(f"mcp_servers.{index}", f"no mcp_toolset uses the server {name!r}")
+def _keep_equal_schemas(tools: Iterable[pb.Tool], before: Iterable[pb.Tool]) -> None:
+    """Schemas that mean what they meant keep their bytes: white space and order are no change."""
+    known = {
+        tool.custom.name: tool.custom.input_schema for tool in before if tool.HasField("custom")
+    }
+    for tool in tools:
+        stored = known.get(tool.custom.name) if tool.HasField("custom") else None
+        if stored is not None and _meaning(stored) == _meaning(tool.custom.input_schema):
+            tool.custom.input_schema = stored
 
 
-def _check_custom(tool: pb.CustomTool, path: str, names: set[str]) -> None:
-    if tool.name in BUILT_IN_TOOLS:
-        raise invalid(f"{path}.name", f"{tool.name!r} is the name of a built-in tool")
-    if tool.name.startswith(_MCP_PREFIX):
-        raise invalid(f"{path}.name", f"must not begin with {_MCP_PREFIX!r}")
-    if tool.name in names:
-        raise invalid(f"{path}.name", f"{tool.name!r} is used twice")
-    check_input_schema(tool.input_schema, f"{path}.input_schema")
+def _meaning(raw: bytes) -> str:
+    def number(text: str) -> dict[str, str]:
+        return {"\0number": text}
+
+    value = json.loads(raw, parse_int=number, parse_float=number)
+    return json.dumps(value, sort_keys=True)
 
 
-def _check_mcp_toolset(
-    toolset: pb.McpToolset, path: str, servers: list[str], used: set[str]
-) -> None:
-    name = toolset.mcp_server_name
-    if name not in servers:
-        raise invalid(f"{path}.mcp_server_name", f"mcp_servers has no server {name!r}")
-    if name in used:
-        raise invalid(f"{path}.mcp_server_name", f"{name!r} has a toolset already")
-    _check_configs(toolset.configs, path)
-    for index, config in enumerate(toolset.configs):
-        if config.HasField("type"):
-            raise invalid(f"{path}.configs.{index}.type", "is only for built-in tools")
+def _copy(agent: pb.Agent) -> pb.Agent:
+    copy = pb.Agent()
+    copy.CopyFrom(agent)
+    return copy
 
 
-def _check_agent_toolset(toolset: pb.AgentToolset, path: str) -> None:
-    _check_configs(toolset.configs, path)
-    for index, config in enumerate(toolset.configs):
-        where = f"{path}.configs.{index}"
-        if config.name not in BUILT_IN_TOOLS:
-            known = ", ".join(BUILT_IN_TOOLS)
-            raise invalid(f"{where}.name", f"must be one of {known}, got {config.name!r}")
-        if config.HasField("type") and config.type != config.name:
-            raise invalid(f"{where}.type", f"must be {config.name!r}, as the name")
-
-
-def _check_configs(configs: Iterable[pb.ToolConfig], path: str) -> None:
-    names: set[str] = set()
-    for index, config in enumerate(configs):
-        if config.name in names:
-            raise invalid(f"{path}.configs.{index}.name", f"{config.name!r} is used twice")
-        names.add(config.name)
-
-
-def _completed(tool: pb.Tool) -> pb.Tool:
-    """The same tool with what it leaves out written out: configuration, default, built-in rule."""
-    complete = pb.Tool()
-    complete.CopyFrom(tool)
-    match tool.WhichOneof("tool"):
-        case "agent_toolset":
-            toolset = complete.agent_toolset
-            _complete(
-                toolset.default_config, toolset.configs, pb.PERMISSION_POLICY_TYPE_ALWAYS_ALLOW
-            )
-            for config in toolset.configs:
-                config.type = config.name
-        case "mcp_toolset":
-            toolset = complete.mcp_toolset
-            _complete(toolset.default_config, toolset.configs, _ASK)
-        case _:
-            pass
-    return complete
-
-
-def _complete(
-    defaults: pb.ToolsetDefaults,
-    configs: Iterable[pb.ToolConfig],
-    policy: pb.PermissionPolicyType.ValueType,
-) -> None:
-    if not defaults.HasField("enabled"):
-        defaults.enabled = True
-    if not defaults.HasField("permission_policy"):
-        defaults.permission_policy.type = policy
-    for config in configs:
-        if not config.HasField("enabled"):
-            config.enabled = defaults.enabled
-        if not config.HasField("permission_policy"):
-            config.permission_policy.CopyFrom(defaults.permission_policy)
+def _carried(source: Any, target: Any, names: Iterable[str]) -> Any:
+    """`target` with the fields of `source` that both have under the same name and type."""
+    for field, value in source.ListFields():
+        if field.name not in names:
+            continue
+        if field.is_repeated:
+            getattr(target, field.name).extend(value)
+        elif field.message_type is not None:
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+    return target

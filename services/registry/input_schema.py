@@ -33,7 +33,8 @@ def check_input_schema(raw: bytes, path: str) -> None:
 
 
 def _check_properties(members: dict[str, Any], path: str) -> None:
-    properties: Any = members.get("properties", {})
+    properties: Any = members.get("properties")
+    properties = {} if properties is None else properties
     if not isinstance(properties, dict):
         raise invalid(f"{path}.properties", "must be an object")
     for name in cast("dict[str, Any]", properties):
@@ -42,7 +43,8 @@ def _check_properties(members: dict[str, Any], path: str) -> None:
                 f"{path}.properties",
                 f"property names are 1 to 64 of letters, digits, _ . and -, got {name[:80]!r}",
             )
-    required: Any = members.get("required", [])
+    required: Any = members.get("required")
+    required = [] if required is None else required
     names = cast("list[Any]", required) if isinstance(required, list) else [None]
     if not all(isinstance(name, str) for name in names):
         raise invalid(f"{path}.required", "must be an array of property names")

@@ -55,6 +55,7 @@ agents = Table(
     Column("version_newest", BigInteger, nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     Column("archived_at", DateTime(timezone=True)),
+    Index("agents_by_creation", "workspace_id", "created_at", "id"),
 )
 
 agent_versions = Table(
@@ -78,6 +79,7 @@ environments = Table(
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     Column("updated_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
     Column("archived_at", DateTime(timezone=True)),
+    Index("environments_by_creation", "workspace_id", "created_at", "id"),
     Index(
         "environments_name_in_use",
         "workspace_id",

@@ -1,6 +1,5 @@
 """gRPC in and out of the registry."""
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.registry.v1 import (
@@ -13,21 +12,20 @@ from counterfoil.registry.v1 import (
 )
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
-from foundation import ids
-from foundation.errors import Failure, not_found
+from foundation.errors import Failure
 from foundation.rpc.context import workspace
 from foundation.storage import Database, Record, SealRing
-from services.registry import store
-from services.registry.agents import new_agent
+from services.registry import agents, store
+from services.registry.agent_catalog import AgentCatalog
 from services.registry.bootstrap import ensure_workspace
-from services.registry.environments import new_environment
+from services.registry.environment_catalog import EnvironmentCatalog
 from services.registry.keys import PREFIX_BYTES, hash_of, load_pepper, matching
+from services.registry.resources import known, missing, open_agent, open_environment
 
 if TYPE_CHECKING:
     from foundation.bootstrap import Kernel
 
 _WORKSPACE_NAME = "default"
-_ID = re.compile(r"[a-z]{1,16}_[0-9a-z]{26}")
 
 
 async def start(kernel: "Kernel") -> None:
@@ -52,81 +50,82 @@ class AgentServicer(agent_pb2_grpc.AgentServiceServicer):
     """Public: agents."""
 
     def __init__(self, db: Database, ring: SealRing) -> None:
-        self._db = db
-        self._ring = ring
+        self._catalog = AgentCatalog(db, ring)
 
     async def CreateAgent(
         self, request: agent_pb2.CreateAgentRequest, context: Any
     ) -> agent_pb2.CreateAgentResponse:
-        agent = new_agent(request, ids.new("agent"))
-        sealed = self._ring.seal(
-            agent.SerializeToString(deterministic=True), *_agent(workspace(), agent.id, 1)
-        )
-        row = await store.create_agent(self._db, workspace(), agent.id, sealed)
-        agent.created_at.FromDatetime(row["created_at"])
-        agent.updated_at.FromDatetime(row["created_at"])
+        agent = await self._catalog.create(workspace(), request)
         return agent_pb2.CreateAgentResponse(agent=agent)
 
     async def GetAgent(
         self, request: agent_pb2.GetAgentRequest, context: Any
     ) -> agent_pb2.GetAgentResponse:
-        id = _known(request.agent_id, "agent")
-        row = await store.get_agent(self._db, workspace(), id)
-        if row is None:
-            raise not_found("agent", id)
-        return agent_pb2.GetAgentResponse(agent=_open_agent(self._ring, workspace(), id, row))
+        agent = await self._catalog.get(workspace(), request)
+        return agent_pb2.GetAgentResponse(agent=agent)
+
+    async def ListAgents(
+        self, request: agent_pb2.ListAgentsRequest, context: Any
+    ) -> agent_pb2.ListAgentsResponse:
+        return await self._catalog.list(workspace(), request)
+
+    async def UpdateAgent(
+        self, request: agent_pb2.UpdateAgentRequest, context: Any
+    ) -> agent_pb2.UpdateAgentResponse:
+        agent = await self._catalog.update(workspace(), request)
+        return agent_pb2.UpdateAgentResponse(agent=agent)
+
+    async def ListAgentVersions(
+        self, request: agent_pb2.ListAgentVersionsRequest, context: Any
+    ) -> agent_pb2.ListAgentVersionsResponse:
+        return await self._catalog.versions(workspace(), request)
 
     async def ArchiveAgent(
         self, request: agent_pb2.ArchiveAgentRequest, context: Any
     ) -> agent_pb2.ArchiveAgentResponse:
-        id = _known(request.agent_id, "agent")
-        row = await store.archive_agent(self._db, workspace(), id)
-        if row is None:
-            raise not_found("agent", id)
-        return agent_pb2.ArchiveAgentResponse(agent=_open_agent(self._ring, workspace(), id, row))
+        agent = await self._catalog.archive(workspace(), request)
+        return agent_pb2.ArchiveAgentResponse(agent=agent)
 
 
 class EnvironmentServicer(environment_pb2_grpc.EnvironmentServiceServicer):
     """Public: environments."""
 
     def __init__(self, db: Database, ring: SealRing) -> None:
-        self._db = db
-        self._ring = ring
+        self._catalog = EnvironmentCatalog(db, ring)
 
     async def CreateEnvironment(
         self, request: environment_pb2.CreateEnvironmentRequest, context: Any
     ) -> environment_pb2.CreateEnvironmentResponse:
-        environment = new_environment(request, ids.new("environment"))
-        id, name = environment.id, environment.name
-        sealed = self._ring.seal(
-            environment.SerializeToString(deterministic=True), *_environment(workspace(), id)
-        )
-        row = await store.create_environment(self._db, workspace(), id, name.encode(), sealed)
-        if row is None:
-            raise Failure(
-                reasons.ERROR_REASON_CONFLICT,
-                f"an environment named {name[:80]!r} exists already",
-                path="name",
-            )
-        opened = _open_environment(self._ring, workspace(), id, row)
-        return environment_pb2.CreateEnvironmentResponse(environment=opened)
+        environment = await self._catalog.create(workspace(), request)
+        return environment_pb2.CreateEnvironmentResponse(environment=environment)
 
     async def GetEnvironment(
         self, request: environment_pb2.GetEnvironmentRequest, context: Any
     ) -> environment_pb2.GetEnvironmentResponse:
-        id = _known(request.environment_id, "environment")
-        row = await store.get_environment(self._db, workspace(), id)
-        if row is None:
-            raise not_found("environment", id)
-        opened = _open_environment(self._ring, workspace(), id, row)
-        return environment_pb2.GetEnvironmentResponse(environment=opened)
+        environment = await self._catalog.get(workspace(), request)
+        return environment_pb2.GetEnvironmentResponse(environment=environment)
+
+    async def ListEnvironments(
+        self, request: environment_pb2.ListEnvironmentsRequest, context: Any
+    ) -> environment_pb2.ListEnvironmentsResponse:
+        return await self._catalog.list(workspace(), request)
+
+    async def UpdateEnvironment(
+        self, request: environment_pb2.UpdateEnvironmentRequest, context: Any
+    ) -> environment_pb2.UpdateEnvironmentResponse:
+        environment = await self._catalog.update(workspace(), request)
+        return environment_pb2.UpdateEnvironmentResponse(environment=environment)
+
+    async def ArchiveEnvironment(
+        self, request: environment_pb2.ArchiveEnvironmentRequest, context: Any
+    ) -> environment_pb2.ArchiveEnvironmentResponse:
+        environment = await self._catalog.archive(workspace(), request)
+        return environment_pb2.ArchiveEnvironmentResponse(environment=environment)
 
     async def DeleteEnvironment(
         self, request: environment_pb2.DeleteEnvironmentRequest, context: Any
     ) -> environment_pb2.DeleteEnvironmentResponse:
-        id = _known(request.environment_id, "environment")
-        if not await store.delete_environment(self._db, workspace(), id):
-            raise not_found("environment", id)
+        id = await self._catalog.delete(workspace(), request)
         return environment_pb2.DeleteEnvironmentResponse(id=id)
 
 
@@ -153,30 +152,29 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         self, request: registry_pb2.ResolveDefinitionsRequest, context: Any
     ) -> registry_pb2.ResolveDefinitionsResponse:
         where = request.workspace_id
-        agent_id = _known(request.agent_id, "agent", path="agent")
-        environment_id = _known(request.environment_id, "environment", path="environment_id")
+        agent_id = known(request.agent_id, "agent", path="agent")
+        environment_id = known(request.environment_id, "environment", path="environment_id")
         row = await store.resolve(self._db, where, agent_id, request.agent_version, environment_id)
         _refuse_missing(request, row)
-        environment = _open_environment(
-            self._ring,
-            where,
-            environment_id,
-            {
-                "definition_sealed": row["environment_sealed"],
-                "created_at": row["environment_created_at"],
-                "updated_at": row["environment_updated_at"],
-                "archived_at": row["environment_archived_at"],
-            },
-        )
+        agent = open_agent(self._ring, where, agent_id, row)
+        if request.HasField("overrides"):
+            agent = agents.overridden(agent, request.overrides)
         return registry_pb2.ResolveDefinitionsResponse(
-            agent=_open_agent(self._ring, where, agent_id, row), environment=environment
+            agent=agent,
+            environment=open_environment(self._ring, where, environment_id, row, "environment_"),
         )
+
+    async def OverrideAgent(
+        self, request: registry_pb2.OverrideAgentRequest, context: Any
+    ) -> registry_pb2.OverrideAgentResponse:
+        agent = agents.session_agent_overridden(request.agent, request.overrides)
+        return registry_pb2.OverrideAgentResponse(agent=agent)
 
 
 def _refuse_missing(request: registry_pb2.ResolveDefinitionsRequest, row: Record) -> None:
     agent, environment = request.agent_id, request.environment_id
     if not row["agent_found"]:
-        raise _not_found("agent", agent, "agent")
+        raise missing("agent", agent, path="agent")
     if row["version"] is None:
         raise Failure(
             reasons.ERROR_REASON_NOT_FOUND,
@@ -184,7 +182,7 @@ def _refuse_missing(request: registry_pb2.ResolveDefinitionsRequest, row: Record
             path="agent",
         )
     if not row["environment_found"]:
-        raise _not_found("environment", environment, "environment_id")
+        raise missing("environment", environment, path="environment_id")
     if row["archived_at"] is not None:
         raise Failure(reasons.ERROR_REASON_WRONG_STATE, f"agent {agent} is archived", path="agent")
     if row["environment_archived_at"] is not None:
@@ -193,45 +191,3 @@ def _refuse_missing(request: registry_pb2.ResolveDefinitionsRequest, row: Record
             f"environment {environment} is archived",
             path="environment_id",
         )
-
-
-def _known(id: str, what: str, *, path: str = "") -> str:
-    """The id, unless it cannot be one of ours: such text never reaches the database."""
-    if _ID.fullmatch(id) is None:
-        raise _not_found(what, id[:80], path)
-    return id
-
-
-def _not_found(what: str, id: str, path: str) -> Failure:
-    return Failure(reasons.ERROR_REASON_NOT_FOUND, f"{what} {id} was not found", path=path)
-
-
-def _agent(workspace_id: str, agent_id: str, version: int) -> tuple[str | int, ...]:
-    return ("registry.agent_versions", "definition_sealed", workspace_id, agent_id, version)
-
-
-def _environment(workspace_id: str, environment_id: str) -> tuple[str | int, ...]:
-    return ("registry.environments", "definition_sealed", workspace_id, environment_id)
-
-
-def _open_agent(ring: SealRing, workspace_id: str, id: str, row: Record) -> agent_pb2.Agent:
-    identity = _agent(workspace_id, id, row["version"])
-    agent = agent_pb2.Agent.FromString(ring.open(row["definition_sealed"], *identity))
-    agent.created_at.FromDatetime(row["created_at"])
-    archived_at = row["archived_at"]
-    if archived_at is not None:
-        agent.archived_at.FromDatetime(archived_at)
-    agent.updated_at.FromDatetime(max(row["versioned_at"], archived_at or row["versioned_at"]))
-    return agent
-
-
-def _open_environment(
-    ring: SealRing, workspace_id: str, id: str, row: Any
-) -> environment_pb2.Environment:
-    sealed = ring.open(row["definition_sealed"], *_environment(workspace_id, id))
-    environment = environment_pb2.Environment.FromString(sealed)
-    environment.created_at.FromDatetime(row["created_at"])
-    environment.updated_at.FromDatetime(row["updated_at"])
-    if row["archived_at"] is not None:
-        environment.archived_at.FromDatetime(row["archived_at"])
-    return environment

@@ -1,6 +1,16 @@
 """SQL of the registry."""
 
+from datetime import datetime
+
+from asyncpg.exceptions import UniqueViolationError
+
 from foundation.storage import Connection, Database, Record
+
+Place = tuple[datetime, str]
+"""Where a page ended: creation and id of its last row."""
+
+PAGE_BYTES_MAX = 8 * 2**20
+"""Bytes of definitions behind which a page ends early; its first row may be larger."""
 
 FIND_KEYS = """
 SELECT workspace_id, id, key_hash FROM registry.api_keys WHERE key_prefix = $1
@@ -41,12 +51,78 @@ SELECT $1, $2, 1, $3, created_at FROM agent
 RETURNING created_at
 """
 
+# $3 is the wanted version, NULL for the newest. No row: no agent; NULLs: no such version.
 GET_AGENT = """
+SELECT a.archived_at, a.created_at, v.version, v.definition_sealed, v.created_at AS versioned_at
+FROM registry.agents a
+LEFT JOIN registry.agent_versions v
+  ON v.workspace_id = a.workspace_id AND v.agent_id = a.id
+ AND v.version = coalesce($3::bigint, a.version_newest)
+WHERE a.workspace_id = $1 AND a.id = $2
+"""
+
+LOCK_AGENT = """
 SELECT a.archived_at, a.created_at, v.version, v.definition_sealed, v.created_at AS versioned_at
 FROM registry.agents a
 JOIN registry.agent_versions v
   ON v.workspace_id = a.workspace_id AND v.agent_id = a.id AND v.version = a.version_newest
 WHERE a.workspace_id = $1 AND a.id = $2
+FOR UPDATE OF a
+"""
+
+ADD_VERSION = """
+WITH agent AS (
+    UPDATE registry.agents SET version_newest = $3 WHERE workspace_id = $1 AND id = $2
+    RETURNING archived_at, created_at
+), added AS (
+    INSERT INTO registry.agent_versions (workspace_id, agent_id, version, definition_sealed)
+    VALUES ($1, $2, $3, $4)
+    RETURNING version, definition_sealed, created_at
+)
+SELECT agent.archived_at, agent.created_at,
+       added.version, added.definition_sealed, added.created_at AS versioned_at
+FROM agent, added
+"""
+
+# A page is at most $7 rows and, behind its first row, at most $8 bytes of definitions. `found`
+# counts the rows before that.
+LIST_AGENTS = """
+SELECT * FROM (
+    SELECT a.id, a.archived_at, a.created_at,
+           v.version, v.definition_sealed, v.created_at AS versioned_at, count(*) OVER () AS found,
+           row_number() OVER newest AS row,
+           sum(octet_length(v.definition_sealed)) OVER newest AS bytes
+    FROM (
+        SELECT * FROM registry.agents
+        WHERE workspace_id = $1 AND ($2::boolean OR archived_at IS NULL)
+          AND created_at >= coalesce($3::timestamptz, '-infinity')
+          AND created_at < coalesce($4::timestamptz, 'infinity')
+          AND (created_at, id) < (coalesce($5::timestamptz, 'infinity'), $6::text)
+        ORDER BY created_at DESC, id DESC
+        LIMIT $7
+    ) a
+    JOIN registry.agent_versions v
+      ON v.workspace_id = a.workspace_id AND v.agent_id = a.id AND v.version = a.version_newest
+    WINDOW newest AS (ORDER BY a.created_at DESC, a.id DESC)
+) page WHERE row = 1 OR bytes <= $8 ORDER BY row
+"""
+
+LIST_VERSIONS = """
+SELECT * FROM (
+    SELECT a.archived_at, a.created_at,
+           v.version, v.definition_sealed, v.created_at AS versioned_at, count(*) OVER () AS found,
+           row_number() OVER newest AS row,
+           sum(octet_length(v.definition_sealed)) OVER newest AS bytes
+    FROM registry.agents a
+    JOIN (
+        SELECT * FROM registry.agent_versions
+        WHERE workspace_id = $1 AND agent_id = $2 AND version < $3
+        ORDER BY version DESC
+        LIMIT $4
+    ) v ON true
+    WHERE a.workspace_id = $1 AND a.id = $2
+    WINDOW newest AS (ORDER BY v.version DESC)
+) page WHERE row = 1 OR bytes <= $5 ORDER BY row
 """
 
 ARCHIVE_AGENT = """
@@ -71,6 +147,41 @@ RETURNING definition_sealed, created_at, updated_at, archived_at
 GET_ENVIRONMENT = """
 SELECT definition_sealed, created_at, updated_at, archived_at
 FROM registry.environments WHERE workspace_id = $1 AND id = $2
+"""
+
+LOCK_ENVIRONMENT = """
+SELECT definition_sealed, created_at, updated_at, archived_at
+FROM registry.environments WHERE workspace_id = $1 AND id = $2 FOR UPDATE
+"""
+
+PUT_ENVIRONMENT = """
+UPDATE registry.environments SET name_utf8 = $3, definition_sealed = $4, updated_at = now()
+WHERE workspace_id = $1 AND id = $2
+RETURNING definition_sealed, created_at, updated_at, archived_at
+"""
+
+ARCHIVE_ENVIRONMENT = """
+UPDATE registry.environments
+SET archived_at = coalesce(archived_at, now()),
+    updated_at = CASE WHEN archived_at IS NULL THEN now() ELSE updated_at END
+WHERE workspace_id = $1 AND id = $2
+RETURNING definition_sealed, created_at, updated_at, archived_at
+"""
+
+LIST_ENVIRONMENTS = """
+SELECT * FROM (
+    SELECT e.*, count(*) OVER () AS found,
+           row_number() OVER newest AS row,
+           sum(octet_length(definition_sealed)) OVER newest AS bytes
+    FROM (
+        SELECT * FROM registry.environments
+        WHERE workspace_id = $1 AND ($2::boolean OR archived_at IS NULL)
+          AND (created_at, id) < (coalesce($3::timestamptz, 'infinity'), $4::text)
+        ORDER BY created_at DESC, id DESC
+        LIMIT $5
+    ) e
+    WINDOW newest AS (ORDER BY created_at DESC, id DESC)
+) page WHERE row = 1 OR bytes <= $6 ORDER BY row
 """
 
 DELETE_ENVIRONMENT = """
@@ -130,9 +241,48 @@ async def create_agent(db: Database, workspace: str, id: str, sealed: bytes) -> 
     return rows[0]
 
 
-async def get_agent(db: Database, workspace: str, id: str) -> Record | None:
-    """The newest version."""
-    return await db.fetchrow(GET_AGENT, workspace, id)
+async def get_agent(
+    db: Database, workspace: str, id: str, version: int | None = None
+) -> Record | None:
+    """One version, the newest for None; its columns are NULL when only the version is missing."""
+    return await db.fetchrow(GET_AGENT, workspace, id, version)
+
+
+async def lock_agent(c: Connection, workspace: str, id: str) -> Record | None:
+    """The newest version; no other transaction adds one meanwhile."""
+    return await c.fetchrow(LOCK_AGENT, workspace, id)
+
+
+async def add_version(
+    c: Connection, workspace: str, id: str, version: int, sealed: bytes
+) -> Record:
+    """Store the next version of a locked agent."""
+    row = await c.fetchrow(ADD_VERSION, workspace, id, version, sealed)
+    assert row is not None
+    return row
+
+
+async def list_agents(
+    db: Database,
+    workspace: str,
+    after: Place | None,
+    *,
+    include_archived: bool,
+    since: datetime | None,
+    before: datetime | None,
+    limit: int,
+) -> list[Record]:
+    """Newest versions of the agents behind `after`, newest agent first; `found` of them at all."""
+    moment, id = after or (None, "")
+    args = (include_archived, since, before, moment, id, limit, PAGE_BYTES_MAX)
+    return await db.fetch(LIST_AGENTS, workspace, *args)
+
+
+async def list_versions(
+    db: Database, workspace: str, id: str, before: int, limit: int
+) -> list[Record]:
+    """Versions below `before`, newest first."""
+    return await db.fetch(LIST_VERSIONS, workspace, id, before, limit, PAGE_BYTES_MAX)
 
 
 async def archive_agent(db: Database, workspace: str, id: str) -> Record | None:
@@ -154,6 +304,36 @@ async def create_environment(
 async def get_environment(db: Database, workspace: str, id: str) -> Record | None:
     """One environment."""
     return await db.fetchrow(GET_ENVIRONMENT, workspace, id)
+
+
+async def lock_environment(c: Connection, workspace: str, id: str) -> Record | None:
+    """One environment; no other transaction changes it meanwhile."""
+    return await c.fetchrow(LOCK_ENVIRONMENT, workspace, id)
+
+
+async def put_environment(
+    c: Connection, workspace: str, id: str, name: bytes, sealed: bytes
+) -> Record | None:
+    """Change a locked environment; None when the name is in use, after which nothing commits."""
+    try:
+        return await c.fetchrow(PUT_ENVIRONMENT, workspace, id, name, sealed)
+    except UniqueViolationError:
+        return None
+
+
+async def archive_environment(db: Database, workspace: str, id: str) -> Record | None:
+    """Set archived_at unless it is set; None for an unknown id."""
+    rows = await db.commit_one("registry.archive_environment", ARCHIVE_ENVIRONMENT, workspace, id)
+    return rows[0] if rows else None
+
+
+async def list_environments(
+    db: Database, workspace: str, after: Place | None, *, include_archived: bool, limit: int
+) -> list[Record]:
+    """Environments behind `after`, newest first; `found` of them at all."""
+    moment, id = after or (None, "")
+    args = (include_archived, moment, id, limit, PAGE_BYTES_MAX)
+    return await db.fetch(LIST_ENVIRONMENTS, workspace, *args)
 
 
 async def delete_environment(db: Database, workspace: str, id: str) -> bool:

@@ -30,6 +30,16 @@ TABLE = {
     "UNAVAILABLE": (503, "api_error", "true"),
     "DELETED": (500, "api_error", None),
     "INTERNAL": (500, "api_error", None),
+    "ENVIRONMENT_NOT_FOUND": (404, "not_found_error", None),
+    "ENVIRONMENT_ARCHIVED": (400, "invalid_request_error", None),
+    "CONFIG_TYPE_CHANGE": (400, "invalid_request_error", None),
+    "INVALID_METADATA": (400, "invalid_request_error", None),
+}
+CODES = {
+    "ENVIRONMENT_NOT_FOUND": "environment_not_found",
+    "ENVIRONMENT_ARCHIVED": "environment_archived",
+    "CONFIG_TYPE_CHANGE": "invalid_config_type_change",
+    "INVALID_METADATA": "invalid_metadata",
 }
 SECRET = "10.0.0.7 epoch 4"
 
@@ -56,6 +66,8 @@ async def test_reason_to_status_body_and_headers(
     assert list(body) == ["type", "error", "request_id"]
     assert body["type"] == "error"
     assert body["error"]["type"] == type_
+    details = {"error_code": CODES[name]} if name in CODES else None
+    assert body["error"].get("details") == details
     assert body["request_id"] == response.headers["request-id"]
     if status < 500:
         assert body["error"]["message"] == f"a.0: {SECRET}"

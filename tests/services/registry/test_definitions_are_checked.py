@@ -75,10 +75,6 @@ BUILT_INS = {"type": "agent_toolset_20260401"}
             },
             "tools.0.configs.1.name",
         ),
-        (
-            {"tools": [{**MCP, "configs": [{"name": "x", "type": "x"}]}], "mcp_servers": [SERVER]},
-            "tools.0.configs.0.type",
-        ),
         ({"tools": [BUILT_INS, BUILT_INS]}, "tools.1"),
         ({"tools": [{**BUILT_INS, "configs": [{"name": "sh"}]}]}, "tools.0.configs.0.name"),
         (

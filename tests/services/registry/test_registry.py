@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counterfoil.registry.v1 import agent_pb2, environment_pb2, registry_pb2
@@ -19,6 +20,8 @@ from services.registry.service import RegistryServicer
 from tests.services.registry.conftest import KEY, KEY_OF_OTHERS, Registry
 from tests.support.postgres import SessionPostgres
 
+NOT_FOUND = reasons.ERROR_REASON_NOT_FOUND
+NO_ENVIRONMENT = reasons.ERROR_REASON_ENVIRONMENT_NOT_FOUND
 SECRET = "the system prompt that nobody may read"
 
 
@@ -27,7 +30,7 @@ async def test_schema_is_what_the_migrations_make(registry: Registry) -> None:
 
 
 async def test_every_statement_prepares(registry: Registry) -> None:
-    assert await assert_sql_prepares(store, registry.dsn) == 13
+    assert await assert_sql_prepares(store, registry.dsn) == 21
 
 
 def agent_request(name: str = "a") -> agent_pb2.CreateAgentRequest:
@@ -76,15 +79,29 @@ async def test_what_belongs_to_others_is_not_found(registry: Registry) -> None:
     agents, environments = registry.agents(KEY_OF_OTHERS), registry.environments(KEY_OF_OTHERS)
     get_environment = environment_pb2.GetEnvironmentRequest(environment_id=environment.id)
     delete = environment_pb2.DeleteEnvironmentRequest(environment_id=environment.id)
-    for call in (
-        agents.GetAgent(agent_pb2.GetAgentRequest(agent_id=agent.id)),
-        agents.ArchiveAgent(agent_pb2.ArchiveAgentRequest(agent_id=agent.id)),
-        environments.GetEnvironment(get_environment),
-        environments.DeleteEnvironment(delete),
-    ):
+    archive = environment_pb2.ArchiveEnvironmentRequest(environment_id=environment.id)
+    update = environment_pb2.UpdateEnvironmentRequest(environment_id=environment.id, name="x")
+    calls: list[tuple[Any, Any, int]] = [
+        (agents.GetAgent, agent_pb2.GetAgentRequest(agent_id=agent.id), NOT_FOUND),
+        (agents.ArchiveAgent, agent_pb2.ArchiveAgentRequest(agent_id=agent.id), NOT_FOUND),
+        (agents.UpdateAgent, agent_pb2.UpdateAgentRequest(agent_id=agent.id, name="x"), NOT_FOUND),
+        (
+            agents.ListAgentVersions,
+            agent_pb2.ListAgentVersionsRequest(agent_id=agent.id),
+            NOT_FOUND,
+        ),
+        (environments.GetEnvironment, get_environment, NO_ENVIRONMENT),
+        (environments.ArchiveEnvironment, archive, NO_ENVIRONMENT),
+        (environments.UpdateEnvironment, update, NO_ENVIRONMENT),
+        (environments.DeleteEnvironment, delete, NO_ENVIRONMENT),
+    ]
+    for method, request, reason in calls:
         with pytest.raises(Failure) as failure:
-            await call
-        assert failure.value.reason == reasons.ERROR_REASON_NOT_FOUND
+            await method(request)
+        assert failure.value.reason == reason
+    assert not (await agents.ListAgents(agent_pb2.ListAgentsRequest(include_archived=True))).data
+    every = environment_pb2.ListEnvironmentsRequest(include_archived=True)
+    assert not (await environments.ListEnvironments(every)).data
     assert (await registry.environments().GetEnvironment(get_environment)).environment.id
 
 
@@ -115,7 +132,7 @@ async def test_a_second_delete_is_not_found(registry: Registry) -> None:
     await registry.environments().DeleteEnvironment(delete)
     with pytest.raises(Failure) as failure:
         await registry.environments().DeleteEnvironment(delete)
-    assert failure.value.reason == reasons.ERROR_REASON_NOT_FOUND
+    assert failure.value.reason == NO_ENVIRONMENT
 
 
 def resolve(

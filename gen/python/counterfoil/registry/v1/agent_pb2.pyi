@@ -4,8 +4,10 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from counterfoil.types.v1 import annotations_pb2 as _annotations_pb2
 from counterfoil.types.v1 import model_pb2 as _model_pb2
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -48,6 +50,38 @@ PERMISSION_POLICY_TYPE_ALWAYS_ASK: PermissionPolicyType.ValueType  # 2
 PERMISSION_POLICY_TYPE_AUTO: PermissionPolicyType.ValueType  # 3
 """An evaluator decides; saved, but no session can be created with it yet."""
 Global___PermissionPolicyType: _TypeAlias = PermissionPolicyType  # noqa: Y015
+
+class _UrlSourceType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UrlSourceTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UrlSourceType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    URL_SOURCE_TYPE_UNSPECIFIED: _UrlSourceType.ValueType  # 0
+    """Not set; refused."""
+    URL_SOURCE_TYPE_ALL: _UrlSourceType.ValueType  # 1
+    """Every one."""
+    URL_SOURCE_TYPE_NONE: _UrlSourceType.ValueType  # 2
+    """None."""
+    URL_SOURCE_TYPE_ONLY: _UrlSourceType.ValueType  # 3
+    """Those that `tools` names."""
+    URL_SOURCE_TYPE_EXCEPT: _UrlSourceType.ValueType  # 4
+    """All but those that `tools` names."""
+
+class UrlSourceType(_UrlSourceType, metaclass=_UrlSourceTypeEnumTypeWrapper):
+    """UrlSourceType says which tools contribute URLs."""
+
+URL_SOURCE_TYPE_UNSPECIFIED: UrlSourceType.ValueType  # 0
+"""Not set; refused."""
+URL_SOURCE_TYPE_ALL: UrlSourceType.ValueType  # 1
+"""Every one."""
+URL_SOURCE_TYPE_NONE: UrlSourceType.ValueType  # 2
+"""None."""
+URL_SOURCE_TYPE_ONLY: UrlSourceType.ValueType  # 3
+"""Those that `tools` names."""
+URL_SOURCE_TYPE_EXCEPT: UrlSourceType.ValueType  # 4
+"""All but those that `tools` names."""
+Global___UrlSourceType: _TypeAlias = UrlSourceType  # noqa: Y015
 
 @_typing.final
 class ModelConfig(_message.Message):
@@ -201,7 +235,7 @@ Global___ToolsetDefaults: _TypeAlias = ToolsetDefaults  # noqa: Y015
 
 @_typing.final
 class ToolConfig(_message.Message):
-    """ToolConfig configures one tool of a toolset."""
+    """ToolConfig configures one built-in tool. Members beyond `permission_policy` and `type` are for the web tools alone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -209,15 +243,40 @@ class ToolConfig(_message.Message):
     ENABLED_FIELD_NUMBER: _builtins.int
     PERMISSION_POLICY_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
+    ALLOWED_DOMAINS_FIELD_NUMBER: _builtins.int
+    BLOCKED_DOMAINS_FIELD_NUMBER: _builtins.int
+    USER_LOCATION_FIELD_NUMBER: _builtins.int
+    MAX_CONTENT_TOKENS_FIELD_NUMBER: _builtins.int
+    URL_SOURCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the tool, 1 to 128 characters."""
+    """Name of the tool."""
     enabled: _builtins.bool
     """Whether the tool is offered; default: the toolset's."""
     type: _builtins.str
-    """JSON `type` of the configuration: the tool's name for built-ins."""
+    """JSON `type` of the configuration: the tool's name."""
+    max_content_tokens: _builtins.int
+    """web_fetch: most tokens of fetched text that one call adds to the context, at least 1."""
     @_builtins.property
     def permission_policy(self) -> Global___PermissionPolicy:
         """Permission policy; default: the toolset's."""
+
+    @_builtins.property
+    def allowed_domains(self) -> Global___DomainList:
+        """Only these domains, and their subdomains, are searched or fetched; not together with `blocked_domains`. Hosts without scheme and port; for
+        web_search a path may follow.
+        """
+
+    @_builtins.property
+    def blocked_domains(self) -> Global___DomainList:
+        """These domains, and their subdomains, are never searched or fetched. Same form."""
+
+    @_builtins.property
+    def user_location(self) -> Global___UserLocation:
+        """web_search: where the user is."""
+
+    @_builtins.property
+    def url_sources(self) -> Global___WebFetchUrlSources:
+        """web_fetch: whose URLs may be fetched; default all."""
 
     def __init__(
         self,
@@ -226,21 +285,211 @@ class ToolConfig(_message.Message):
         enabled: _builtins.bool | None = ...,
         permission_policy: Global___PermissionPolicy | None = ...,
         type: _builtins.str | None = ...,
+        allowed_domains: Global___DomainList | None = ...,
+        blocked_domains: Global___DomainList | None = ...,
+        user_location: Global___UserLocation | None = ...,
+        max_content_tokens: _builtins.int | None = ...,
+        url_sources: Global___WebFetchUrlSources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_type", b"_type", "enabled", b"enabled", "permission_policy", b"permission_policy", "type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_max_content_tokens", b"_max_content_tokens", "_type", b"_type", "allowed_domains", b"allowed_domains", "blocked_domains", b"blocked_domains", "enabled", b"enabled", "max_content_tokens", b"max_content_tokens", "permission_policy", b"permission_policy", "type", b"type", "url_sources", b"url_sources", "user_location", b"user_location"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_type", b"_type", "enabled", b"enabled", "name", b"name", "permission_policy", b"permission_policy", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "_max_content_tokens", b"_max_content_tokens", "_type", b"_type", "allowed_domains", b"allowed_domains", "blocked_domains", b"blocked_domains", "enabled", b"enabled", "max_content_tokens", b"max_content_tokens", "name", b"name", "permission_policy", b"permission_policy", "type", b"type", "url_sources", b"url_sources", "user_location", b"user_location"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
     _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    _WhichOneofReturnType__max_content_tokens: _TypeAlias = _typing.Literal["max_content_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_content_tokens: _TypeAlias = _typing.Literal["_max_content_tokens", b"_max_content_tokens"]  # noqa: Y015
     _WhichOneofReturnType__type: _TypeAlias = _typing.Literal["type"]  # noqa: Y015
     _WhichOneofArgType__type: _TypeAlias = _typing.Literal["_type", b"_type"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_content_tokens) -> _WhichOneofReturnType__max_content_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__type) -> _WhichOneofReturnType__type | None: ...
 
 Global___ToolConfig: _TypeAlias = ToolConfig  # noqa: Y015
+
+@_typing.final
+class DomainList(_message.Message):
+    """DomainList is a list of domains that can be absent; in JSON an array."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The domains, 1 to 64."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DomainList: _TypeAlias = DomainList  # noqa: Y015
+
+@_typing.final
+class UserLocation(_message.Message):
+    """UserLocation says roughly where the user is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CITY_FIELD_NUMBER: _builtins.int
+    COUNTRY_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    TIMEZONE_FIELD_NUMBER: _builtins.int
+    city: _builtins.str
+    """City."""
+    country: _builtins.str
+    """Country, ISO 3166-1 alpha-2 in capitals, for example `DE`."""
+    region: _builtins.str
+    """Region or state."""
+    timezone: _builtins.str
+    """Time zone, its IANA name, for example `Europe/Berlin`."""
+    def __init__(
+        self,
+        *,
+        city: _builtins.str | None = ...,
+        country: _builtins.str | None = ...,
+        region: _builtins.str | None = ...,
+        timezone: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_city", b"_city", "_country", b"_country", "_region", b"_region", "_timezone", b"_timezone", "city", b"city", "country", b"country", "region", b"region", "timezone", b"timezone"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_city", b"_city", "_country", b"_country", "_region", b"_region", "_timezone", b"_timezone", "city", b"city", "country", b"country", "region", b"region", "timezone", b"timezone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__city: _TypeAlias = _typing.Literal["city"]  # noqa: Y015
+    _WhichOneofArgType__city: _TypeAlias = _typing.Literal["_city", b"_city"]  # noqa: Y015
+    _WhichOneofReturnType__country: _TypeAlias = _typing.Literal["country"]  # noqa: Y015
+    _WhichOneofArgType__country: _TypeAlias = _typing.Literal["_country", b"_country"]  # noqa: Y015
+    _WhichOneofReturnType__region: _TypeAlias = _typing.Literal["region"]  # noqa: Y015
+    _WhichOneofArgType__region: _TypeAlias = _typing.Literal["_region", b"_region"]  # noqa: Y015
+    _WhichOneofReturnType__timezone: _TypeAlias = _typing.Literal["timezone"]  # noqa: Y015
+    _WhichOneofArgType__timezone: _TypeAlias = _typing.Literal["_timezone", b"_timezone"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__city) -> _WhichOneofReturnType__city | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__country) -> _WhichOneofReturnType__country | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__region) -> _WhichOneofReturnType__region | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__timezone) -> _WhichOneofReturnType__timezone | None: ...
+
+Global___UserLocation: _TypeAlias = UserLocation  # noqa: Y015
+
+@_typing.final
+class WebFetchUrlSources(_message.Message):
+    """WebFetchUrlSources says from where URLs that web_fetch may fetch come. A source that is not set allows all. Not all three may be none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_TOOL_RESULTS_FIELD_NUMBER: _builtins.int
+    SERVER_TOOL_RESULTS_FIELD_NUMBER: _builtins.int
+    USER_INPUT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def client_tool_results(self) -> Global___UrlSourceFilter:
+        """Results of custom tools; names are those of the agent's custom tools."""
+
+    @_builtins.property
+    def server_tool_results(self) -> Global___UrlSourceFilter:
+        """Results of web_search and web_fetch; no other names."""
+
+    @_builtins.property
+    def user_input(self) -> Global___UrlSource:
+        """The user's messages; all or none."""
+
+    def __init__(
+        self,
+        *,
+        client_tool_results: Global___UrlSourceFilter | None = ...,
+        server_tool_results: Global___UrlSourceFilter | None = ...,
+        user_input: Global___UrlSource | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client_tool_results", b"client_tool_results", "server_tool_results", b"server_tool_results", "user_input", b"user_input"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_tool_results", b"client_tool_results", "server_tool_results", b"server_tool_results", "user_input", b"user_input"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WebFetchUrlSources: _TypeAlias = WebFetchUrlSources  # noqa: Y015
+
+@_typing.final
+class UrlSourceFilter(_message.Message):
+    """UrlSourceFilter says which tools' results contribute URLs. In JSON a plain string stands for `{"type": …}`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    type: Global___UrlSourceType.ValueType
+    """Which tools."""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolReference]:
+        """With only and except: the tools, 1 to 128, each named once."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___UrlSourceType.ValueType = ...,
+        tools: _abc.Iterable[Global___ToolReference] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tools", b"tools", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UrlSourceFilter: _TypeAlias = UrlSourceFilter  # noqa: Y015
+
+@_typing.final
+class UrlSource(_message.Message):
+    """UrlSource says whether a source contributes URLs. In JSON a plain string stands for `{"type": …}`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    type: Global___UrlSourceType.ValueType
+    """All or none."""
+    def __init__(
+        self,
+        *,
+        type: Global___UrlSourceType.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UrlSource: _TypeAlias = UrlSource  # noqa: Y015
+
+@_typing.final
+class ToolReference(_message.Message):
+    """ToolReference names a tool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the tool."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolReference: _TypeAlias = ToolReference  # noqa: Y015
 
 @_typing.final
 class AgentToolset(_message.Message):
@@ -273,6 +522,40 @@ class AgentToolset(_message.Message):
 Global___AgentToolset: _TypeAlias = AgentToolset  # noqa: Y015
 
 @_typing.final
+class McpToolConfig(_message.Message):
+    """McpToolConfig configures one tool of an MCP server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    PERMISSION_POLICY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the tool, 1 to 128 characters."""
+    enabled: _builtins.bool
+    """Whether the tool is offered; default: the toolset's."""
+    @_builtins.property
+    def permission_policy(self) -> Global___PermissionPolicy:
+        """Permission policy; default: the toolset's."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        enabled: _builtins.bool | None = ...,
+        permission_policy: Global___PermissionPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "enabled", b"enabled", "permission_policy", b"permission_policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_enabled", b"_enabled", "enabled", b"enabled", "name", b"name", "permission_policy", b"permission_policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__enabled: _TypeAlias = _typing.Literal["enabled"]  # noqa: Y015
+    _WhichOneofArgType__enabled: _TypeAlias = _typing.Literal["_enabled", b"_enabled"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__enabled) -> _WhichOneofReturnType__enabled | None: ...
+
+Global___McpToolConfig: _TypeAlias = McpToolConfig  # noqa: Y015
+
+@_typing.final
 class McpToolset(_message.Message):
     """McpToolset offers the tools of one of the agent's MCP servers."""
 
@@ -284,7 +567,7 @@ class McpToolset(_message.Message):
     mcp_server_name: _builtins.str
     """Name of a server in `mcp_servers`."""
     @_builtins.property
-    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolConfig]:
+    def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpToolConfig]:
         """Per-tool configuration, unique by name."""
 
     @_builtins.property
@@ -295,7 +578,7 @@ class McpToolset(_message.Message):
         self,
         *,
         mcp_server_name: _builtins.str = ...,
-        configs: _abc.Iterable[Global___ToolConfig] | None = ...,
+        configs: _abc.Iterable[Global___McpToolConfig] | None = ...,
         default_config: Global___ToolsetDefaults | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_config", b"default_config"]  # noqa: Y015
@@ -376,7 +659,7 @@ class Skill(_message.Message):
     skill_id: _builtins.str
     """Skill id."""
     version: _builtins.str
-    """Version, or absent for the newest."""
+    """Version; `latest`, which answers also show when none was given, follows the newest."""
     def __init__(
         self,
         *,
@@ -656,12 +939,15 @@ class CreateAgentRequest(_message.Message):
     SKILLS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     EXECUTION_IDENTITY_FIELD_NUMBER: _builtins.int
+    MULTIAGENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, 1 to 256 characters."""
     description: _builtins.str
     """Description, at most 2048 characters; null or absent for none."""
     system: _builtins.str
     """System prompt, at most 100,000 characters; null or absent for none."""
+    multiagent: _builtins.bytes
+    """Roster, raw JSON; not supported yet: refused unless null."""
     @_builtins.property
     def model(self) -> Global___ModelConfig:
         """Model."""
@@ -698,10 +984,11 @@ class CreateAgentRequest(_message.Message):
         skills: _abc.Iterable[Global___Skill] | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         execution_identity: Global___ExecutionIdentity | None = ...,
+        multiagent: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_system", b"_system", "description", b"description", "execution_identity", b"execution_identity", "model", b"model", "system", b"system"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_system", b"_system", "description", b"description", "execution_identity", b"execution_identity", "mcp_servers", b"mcp_servers", "metadata", b"metadata", "model", b"model", "name", b"name", "skills", b"skills", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_system", b"_system", "description", b"description", "execution_identity", b"execution_identity", "mcp_servers", b"mcp_servers", "metadata", b"metadata", "model", b"model", "multiagent", b"multiagent", "name", b"name", "skills", b"skills", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
@@ -745,24 +1032,30 @@ class GetAgentRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AGENT_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Agent id."""
+    version: _builtins.int
+    """Version, from 1; absent for the newest."""
     def __init__(
         self,
         *,
         agent_id: _builtins.str = ...,
+        version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "agent_id", b"agent_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___GetAgentRequest: _TypeAlias = GetAgentRequest  # noqa: Y015
 
 @_typing.final
 class GetAgentResponse(_message.Message):
-    """GetAgentResponse holds the newest version."""
+    """GetAgentResponse holds the version that was asked for."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -783,6 +1076,329 @@ class GetAgentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetAgentResponse: _TypeAlias = GetAgentResponse  # noqa: Y015
+
+@_typing.final
+class ListAgentsRequest(_message.Message):
+    """ListAgentsRequest says which agents, and which page of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREATED_AT_GTE_FIELD_NUMBER: _builtins.int
+    CREATED_AT_LTE_FIELD_NUMBER: _builtins.int
+    INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    include_archived: _builtins.bool
+    """Whether archived agents are listed; default false."""
+    limit: _builtins.int
+    """Agents a page, 1 to 100; default 20. A page of large definitions may be shorter."""
+    page: _builtins.str
+    """Cursor: the `next_page` of an earlier page; empty for the first one."""
+    @_builtins.property
+    def created_at_gte(self) -> _timestamp_pb2.Timestamp:
+        """Only agents created at or after this time; compared to the millisecond, as answers show it."""
+
+    @_builtins.property
+    def created_at_lte(self) -> _timestamp_pb2.Timestamp:
+        """Only agents created at or before this time; compared to the millisecond."""
+
+    def __init__(
+        self,
+        *,
+        created_at_gte: _timestamp_pb2.Timestamp | None = ...,
+        created_at_lte: _timestamp_pb2.Timestamp | None = ...,
+        include_archived: _builtins.bool = ...,
+        limit: _builtins.int | None = ...,
+        page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "created_at_gte", b"created_at_gte", "created_at_lte", b"created_at_lte", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "created_at_gte", b"created_at_gte", "created_at_lte", b"created_at_lte", "include_archived", b"include_archived", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+
+Global___ListAgentsRequest: _TypeAlias = ListAgentsRequest  # noqa: Y015
+
+@_typing.final
+class ListAgentsResponse(_message.Message):
+    """ListAgentsResponse holds a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    """Cursor of the next page, or null after the last one."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
+        """The agents, newest first."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[Global___Agent] | None = ...,
+        next_page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "next_page", b"next_page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "data", b"data", "next_page", b"next_page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_page: _TypeAlias = _typing.Literal["next_page"]  # noqa: Y015
+    _WhichOneofArgType__next_page: _TypeAlias = _typing.Literal["_next_page", b"_next_page"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_page) -> _WhichOneofReturnType__next_page | None: ...
+
+Global___ListAgentsResponse: _TypeAlias = ListAgentsResponse  # noqa: Y015
+
+@_typing.final
+class UpdateAgentRequest(_message.Message):
+    """UpdateAgentRequest holds changes of an agent; what the mask does not name stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    SKILLS_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    EXECUTION_IDENTITY_FIELD_NUMBER: _builtins.int
+    MULTIAGENT_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    """Agent id."""
+    version: _builtins.int
+    """The version that the change was made for; fails with CONFLICT unless it is the newest. Absent to change whatever is there."""
+    name: _builtins.str
+    """Name, 1 to 256 characters; cannot be cleared."""
+    description: _builtins.str
+    """Description, at most 2048 characters; null or empty clears it."""
+    system: _builtins.str
+    """System prompt, at most 100,000 characters; null or empty clears it."""
+    multiagent: _builtins.bytes
+    """Roster, raw JSON; not supported yet: refused unless null."""
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the fields below are to change, by their names; absent for those that are set. REST fills it from the members that are present."""
+
+    @_builtins.property
+    def model(self) -> Global___ModelConfig:
+        """Model; replaces the whole, but an effort that is absent or null stays while the id is the same. Cannot be cleared."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
+        """Tools, at most 256 entries, replacing all; null or empty for none."""
+
+    @_builtins.property
+    def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpServer]:
+        """MCP servers, at most 20, replacing all; null or empty for none."""
+
+    @_builtins.property
+    def skills(self) -> _containers.RepeatedCompositeFieldContainer[Global___Skill]:
+        """Skills, at most 500, replacing all; null or empty for none."""
+
+    @_builtins.property
+    def metadata(self) -> _annotations_pb2.MetadataPatch:
+        """Changes of the metadata, key by key: a text sets, null removes; null for the whole changes nothing. At most 16 pairs may be left."""
+
+    @_builtins.property
+    def execution_identity(self) -> Global___ExecutionIdentity:
+        """As whom it acts; only the service account is supported, which null restores."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        version: _builtins.int | None = ...,
+        name: _builtins.str | None = ...,
+        model: Global___ModelConfig | None = ...,
+        description: _builtins.str | None = ...,
+        system: _builtins.str | None = ...,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
+        mcp_servers: _abc.Iterable[Global___McpServer] | None = ...,
+        skills: _abc.Iterable[Global___Skill] | None = ...,
+        metadata: _annotations_pb2.MetadataPatch | None = ...,
+        execution_identity: Global___ExecutionIdentity | None = ...,
+        multiagent: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "_system", b"_system", "_version", b"_version", "description", b"description", "execution_identity", b"execution_identity", "metadata", b"metadata", "model", b"model", "name", b"name", "system", b"system", "update_mask", b"update_mask", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "_system", b"_system", "_version", b"_version", "agent_id", b"agent_id", "description", b"description", "execution_identity", b"execution_identity", "mcp_servers", b"mcp_servers", "metadata", b"metadata", "model", b"model", "multiagent", b"multiagent", "name", b"name", "skills", b"skills", "system", b"system", "tools", b"tools", "update_mask", b"update_mask", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
+    _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
+    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
+    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
+    _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__system) -> _WhichOneofReturnType__system | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
+
+Global___UpdateAgentRequest: _TypeAlias = UpdateAgentRequest  # noqa: Y015
+
+@_typing.final
+class UpdateAgentResponse(_message.Message):
+    """UpdateAgentResponse holds the newest version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> Global___Agent:
+        """The agent."""
+
+    def __init__(
+        self,
+        *,
+        agent: Global___Agent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateAgentResponse: _TypeAlias = UpdateAgentResponse  # noqa: Y015
+
+@_typing.final
+class ListAgentVersionsRequest(_message.Message):
+    """ListAgentVersionsRequest names an agent, and a page of its versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    """Agent id."""
+    limit: _builtins.int
+    """Versions a page, 1 to 100; default 20. A page of large definitions may be shorter."""
+    page: _builtins.str
+    """Cursor: the `next_page` of an earlier page of the same agent; empty for the first one."""
+    def __init__(
+        self,
+        *,
+        agent_id: _builtins.str = ...,
+        limit: _builtins.int | None = ...,
+        page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "agent_id", b"agent_id", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+
+Global___ListAgentVersionsRequest: _TypeAlias = ListAgentVersionsRequest  # noqa: Y015
+
+@_typing.final
+class ListAgentVersionsResponse(_message.Message):
+    """ListAgentVersionsResponse holds a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    """Cursor of the next page, or null after the last one."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
+        """The versions, newest first."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[Global___Agent] | None = ...,
+        next_page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "next_page", b"next_page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "data", b"data", "next_page", b"next_page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_page: _TypeAlias = _typing.Literal["next_page"]  # noqa: Y015
+    _WhichOneofArgType__next_page: _TypeAlias = _typing.Literal["_next_page", b"_next_page"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_page) -> _WhichOneofReturnType__next_page | None: ...
+
+Global___ListAgentVersionsResponse: _TypeAlias = ListAgentVersionsResponse  # noqa: Y015
+
+@_typing.final
+class AgentOverrides(_message.Message):
+    """AgentOverrides replaces parts of an agent for one session; the agent itself does not change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    SKILLS_FIELD_NUMBER: _builtins.int
+    system: _builtins.str
+    """System prompt; named by the mask but unset or empty for none."""
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the fields below replace the agent's, by their names; absent for those that are set."""
+
+    @_builtins.property
+    def model(self) -> Global___ModelConfig:
+        """Model; replaces the whole."""
+
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
+        """Tools, replacing all."""
+
+    @_builtins.property
+    def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpServer]:
+        """MCP servers, replacing all."""
+
+    @_builtins.property
+    def skills(self) -> _containers.RepeatedCompositeFieldContainer[Global___Skill]:
+        """Skills, replacing all."""
+
+    def __init__(
+        self,
+        *,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        model: Global___ModelConfig | None = ...,
+        system: _builtins.str | None = ...,
+        tools: _abc.Iterable[Global___Tool] | None = ...,
+        mcp_servers: _abc.Iterable[Global___McpServer] | None = ...,
+        skills: _abc.Iterable[Global___Skill] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "model", b"model", "system", b"system", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_system", b"_system", "mcp_servers", b"mcp_servers", "model", b"model", "skills", b"skills", "system", b"system", "tools", b"tools", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__system: _TypeAlias = _typing.Literal["system"]  # noqa: Y015
+    _WhichOneofArgType__system: _TypeAlias = _typing.Literal["_system", b"_system"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__system) -> _WhichOneofReturnType__system | None: ...
+
+Global___AgentOverrides: _TypeAlias = AgentOverrides  # noqa: Y015
 
 @_typing.final
 class ArchiveAgentRequest(_message.Message):

@@ -45,6 +45,21 @@ class AgentServiceStub:
                 request_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.GetAgentRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.GetAgentResponse.FromString,
                 _registered_method=True)
+        self.ListAgents = channel.unary_unary(
+                '/counterfoil.registry.v1.AgentService/ListAgents',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentsResponse.FromString,
+                _registered_method=True)
+        self.UpdateAgent = channel.unary_unary(
+                '/counterfoil.registry.v1.AgentService/UpdateAgent',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.UpdateAgentRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.UpdateAgentResponse.FromString,
+                _registered_method=True)
+        self.ListAgentVersions = channel.unary_unary(
+                '/counterfoil.registry.v1.AgentService/ListAgentVersions',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentVersionsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentVersionsResponse.FromString,
+                _registered_method=True)
         self.ArchiveAgent = channel.unary_unary(
                 '/counterfoil.registry.v1.AgentService/ArchiveAgent',
                 request_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ArchiveAgentRequest.SerializeToString,
@@ -65,7 +80,32 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetAgent(self, request, context):
-        """GetAgent returns the newest version of an agent, archived or not. Fails with NOT_FOUND.
+        """GetAgent returns the newest version of an agent, or the one that `version` names, archived or not. Fails with NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAgents(self, request, context):
+        """ListAgents returns a page of the workspace's agents in their newest versions, newest agent first. Reads only. Fails with INVALID_FIELD (a limit, a
+        cursor that this list did not issue or that the filter excludes).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateAgent(self, request, context):
+        """UpdateAgent stores a new version of an agent with what the mask names: arrays are replaced, metadata is changed key by key, null or an empty text
+        clears `description` and `system`. When nothing would change, no version is made and the newest one is returned. Versions that exist never change.
+        Fails with INVALID_FIELD (also when the result contradicts itself), NOT_FOUND, WRONG_STATE when the agent is archived, and CONFLICT when `version`
+        is not the newest, also if nothing would change. With `version` a repeat is safe.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAgentVersions(self, request, context):
+        """ListAgentVersions returns a page of an agent's versions, newest first. Reads only. Fails with NOT_FOUND, INVALID_FIELD as ListAgents.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,6 +130,21 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.GetAgent,
                     request_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.GetAgentRequest.FromString,
                     response_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.GetAgentResponse.SerializeToString,
+            ),
+            'ListAgents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgents,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentsRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentsResponse.SerializeToString,
+            ),
+            'UpdateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateAgent,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.UpdateAgentRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.UpdateAgentResponse.SerializeToString,
+            ),
+            'ListAgentVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgentVersions,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentVersionsRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentVersionsResponse.SerializeToString,
             ),
             'ArchiveAgent': grpc.unary_unary_rpc_method_handler(
                     servicer.ArchiveAgent,
@@ -152,6 +207,87 @@ class AgentService:
             '/counterfoil.registry.v1.AgentService/GetAgent',
             counterfoil_dot_registry_dot_v1_dot_agent__pb2.GetAgentRequest.SerializeToString,
             counterfoil_dot_registry_dot_v1_dot_agent__pb2.GetAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.AgentService/ListAgents',
+            counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentsRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.AgentService/UpdateAgent',
+            counterfoil_dot_registry_dot_v1_dot_agent__pb2.UpdateAgentRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_agent__pb2.UpdateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgentVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.AgentService/ListAgentVersions',
+            counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentVersionsRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_agent__pb2.ListAgentVersionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,7 +21,19 @@ class AgentServiceStub:
     Fails with INVALID_FIELD (a limit, an unknown field, a tool that contradicts another).
     """
     GetAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetAgentRequest, _agent_pb2.GetAgentResponse]
-    """GetAgent returns the newest version of an agent, archived or not. Fails with NOT_FOUND."""
+    """GetAgent returns the newest version of an agent, or the one that `version` names, archived or not. Fails with NOT_FOUND."""
+    ListAgents: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentsRequest, _agent_pb2.ListAgentsResponse]
+    """ListAgents returns a page of the workspace's agents in their newest versions, newest agent first. Reads only. Fails with INVALID_FIELD (a limit, a
+    cursor that this list did not issue or that the filter excludes).
+    """
+    UpdateAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.UpdateAgentRequest, _agent_pb2.UpdateAgentResponse]
+    """UpdateAgent stores a new version of an agent with what the mask names: arrays are replaced, metadata is changed key by key, null or an empty text
+    clears `description` and `system`. When nothing would change, no version is made and the newest one is returned. Versions that exist never change.
+    Fails with INVALID_FIELD (also when the result contradicts itself), NOT_FOUND, WRONG_STATE when the agent is archived, and CONFLICT when `version`
+    is not the newest, also if nothing would change. With `version` a repeat is safe.
+    """
+    ListAgentVersions: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAgentVersionsRequest, _agent_pb2.ListAgentVersionsResponse]
+    """ListAgentVersions returns a page of an agent's versions, newest first. Reads only. Fails with NOT_FOUND, INVALID_FIELD as ListAgents."""
     ArchiveAgent: _aio.UnaryUnaryMultiCallable[_agent_pb2.ArchiveAgentRequest, _agent_pb2.ArchiveAgentResponse]
     """ArchiveAgent forbids new sessions of the agent; sessions that exist go on. Idempotent: archiving twice keeps the first time. Fails with NOT_FOUND."""
 
@@ -44,7 +56,37 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.GetAgentRequest,
         context: _aio.ServicerContext[_agent_pb2.GetAgentRequest, _abc.Awaitable[_agent_pb2.GetAgentResponse]],
     ) -> _abc.Awaitable[_agent_pb2.GetAgentResponse]:
-        """GetAgent returns the newest version of an agent, archived or not. Fails with NOT_FOUND."""
+        """GetAgent returns the newest version of an agent, or the one that `version` names, archived or not. Fails with NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def ListAgents(
+        self,
+        request: _agent_pb2.ListAgentsRequest,
+        context: _aio.ServicerContext[_agent_pb2.ListAgentsRequest, _abc.Awaitable[_agent_pb2.ListAgentsResponse]],
+    ) -> _abc.Awaitable[_agent_pb2.ListAgentsResponse]:
+        """ListAgents returns a page of the workspace's agents in their newest versions, newest agent first. Reads only. Fails with INVALID_FIELD (a limit, a
+        cursor that this list did not issue or that the filter excludes).
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateAgent(
+        self,
+        request: _agent_pb2.UpdateAgentRequest,
+        context: _aio.ServicerContext[_agent_pb2.UpdateAgentRequest, _abc.Awaitable[_agent_pb2.UpdateAgentResponse]],
+    ) -> _abc.Awaitable[_agent_pb2.UpdateAgentResponse]:
+        """UpdateAgent stores a new version of an agent with what the mask names: arrays are replaced, metadata is changed key by key, null or an empty text
+        clears `description` and `system`. When nothing would change, no version is made and the newest one is returned. Versions that exist never change.
+        Fails with INVALID_FIELD (also when the result contradicts itself), NOT_FOUND, WRONG_STATE when the agent is archived, and CONFLICT when `version`
+        is not the newest, also if nothing would change. With `version` a repeat is safe.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAgentVersions(
+        self,
+        request: _agent_pb2.ListAgentVersionsRequest,
+        context: _aio.ServicerContext[_agent_pb2.ListAgentVersionsRequest, _abc.Awaitable[_agent_pb2.ListAgentVersionsResponse]],
+    ) -> _abc.Awaitable[_agent_pb2.ListAgentVersionsResponse]:
+        """ListAgentVersions returns a page of an agent's versions, newest first. Reads only. Fails with NOT_FOUND, INVALID_FIELD as ListAgents."""
 
     @_abc_1.abstractmethod
     def ArchiveAgent(

@@ -4,10 +4,13 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from counterfoil.types.v1 import annotations_pb2 as _annotations_pb2
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +21,54 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _EnvironmentScope:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EnvironmentScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EnvironmentScope.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ENVIRONMENT_SCOPE_UNSPECIFIED: _EnvironmentScope.ValueType  # 0
+    """Not set: everybody in the workspace."""
+    ENVIRONMENT_SCOPE_ORGANIZATION: _EnvironmentScope.ValueType  # 1
+    """Everybody in the workspace."""
+    ENVIRONMENT_SCOPE_ACCOUNT: _EnvironmentScope.ValueType  # 2
+    """Its owner alone; refused: keys belong to workspaces, not to people."""
+
+class EnvironmentScope(_EnvironmentScope, metaclass=_EnvironmentScopeEnumTypeWrapper):
+    """EnvironmentScope says who sees an environment."""
+
+ENVIRONMENT_SCOPE_UNSPECIFIED: EnvironmentScope.ValueType  # 0
+"""Not set: everybody in the workspace."""
+ENVIRONMENT_SCOPE_ORGANIZATION: EnvironmentScope.ValueType  # 1
+"""Everybody in the workspace."""
+ENVIRONMENT_SCOPE_ACCOUNT: EnvironmentScope.ValueType  # 2
+"""Its owner alone; refused: keys belong to workspaces, not to people."""
+Global___EnvironmentScope: _TypeAlias = EnvironmentScope  # noqa: Y015
+
+class _EnvironmentState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EnvironmentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EnvironmentState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ENVIRONMENT_STATE_UNSPECIFIED: _EnvironmentState.ValueType  # 0
+    """Not set; never rendered."""
+    ENVIRONMENT_STATE_ACTIVE: _EnvironmentState.ValueType  # 1
+    """New sessions may."""
+    ENVIRONMENT_STATE_ARCHIVED: _EnvironmentState.ValueType  # 2
+    """They may not."""
+
+class EnvironmentState(_EnvironmentState, metaclass=_EnvironmentStateEnumTypeWrapper):
+    """EnvironmentState says whether new sessions may use an environment."""
+
+ENVIRONMENT_STATE_UNSPECIFIED: EnvironmentState.ValueType  # 0
+"""Not set; never rendered."""
+ENVIRONMENT_STATE_ACTIVE: EnvironmentState.ValueType  # 1
+"""New sessions may."""
+ENVIRONMENT_STATE_ARCHIVED: EnvironmentState.ValueType  # 2
+"""They may not."""
+Global___EnvironmentState: _TypeAlias = EnvironmentState  # noqa: Y015
 
 @_typing.final
 class EnvironmentConfig(_message.Message):
@@ -274,12 +325,18 @@ class Environment(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Environment id, `env_…`."""
     description: _builtins.str
     """Description, or null."""
     name: _builtins.str
     """Name, unique in the workspace among environments that are not archived."""
+    scope: Global___EnvironmentScope.ValueType
+    """Who sees it; always organization."""
+    state: Global___EnvironmentState.ValueType
+    """Whether new sessions may use it."""
     @_builtins.property
     def archived_at(self) -> _timestamp_pb2.Timestamp:
         """When it was archived, or null."""
@@ -311,10 +368,12 @@ class Environment(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         name: _builtins.str = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
+        scope: Global___EnvironmentScope.ValueType = ...,
+        state: Global___EnvironmentState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "archived_at", b"archived_at", "config", b"config", "created_at", b"created_at", "description", b"description", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "archived_at", b"archived_at", "config", b"config", "created_at", b"created_at", "description", b"description", "id", b"id", "metadata", b"metadata", "name", b"name", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "archived_at", b"archived_at", "config", b"config", "created_at", b"created_at", "description", b"description", "id", b"id", "metadata", b"metadata", "name", b"name", "scope", b"scope", "state", b"state", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
@@ -352,10 +411,13 @@ class CreateEnvironmentRequest(_message.Message):
     CONFIG_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, 1 to 256 characters."""
     description: _builtins.str
     """Description, at most 2048 characters; null or absent for none."""
+    scope: Global___EnvironmentScope.ValueType
+    """Who sees it; only organization, the default, is supported."""
     @_builtins.property
     def config(self) -> Global___EnvironmentConfig:
         """Configuration; default: cloud, unrestricted."""
@@ -371,10 +433,11 @@ class CreateEnvironmentRequest(_message.Message):
         config: Global___EnvironmentConfig | None = ...,
         description: _builtins.str | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        scope: Global___EnvironmentScope.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "config", b"config", "description", b"description"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "config", b"config", "description", b"description", "metadata", b"metadata", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "config", b"config", "description", b"description", "metadata", b"metadata", "name", b"name", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
     _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
@@ -451,6 +514,439 @@ class GetEnvironmentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetEnvironmentResponse: _TypeAlias = GetEnvironmentResponse  # noqa: Y015
+
+@_typing.final
+class ListEnvironmentsRequest(_message.Message):
+    """ListEnvironmentsRequest says which environments, and which page of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    include_archived: _builtins.bool
+    """Whether archived environments are listed; default false."""
+    limit: _builtins.int
+    """Environments a page, 1 to 100; default 20. A page of large configurations may be shorter."""
+    page: _builtins.str
+    """Cursor: the `next_page` of an earlier page; empty for the first one."""
+    def __init__(
+        self,
+        *,
+        include_archived: _builtins.bool = ...,
+        limit: _builtins.int | None = ...,
+        page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "include_archived", b"include_archived", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+
+Global___ListEnvironmentsRequest: _TypeAlias = ListEnvironmentsRequest  # noqa: Y015
+
+@_typing.final
+class ListEnvironmentsResponse(_message.Message):
+    """ListEnvironmentsResponse holds a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    """Cursor of the next page, or null after the last one."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[Global___Environment]:
+        """The environments, newest first."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[Global___Environment] | None = ...,
+        next_page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "next_page", b"next_page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "data", b"data", "next_page", b"next_page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_page: _TypeAlias = _typing.Literal["next_page"]  # noqa: Y015
+    _WhichOneofArgType__next_page: _TypeAlias = _typing.Literal["_next_page", b"_next_page"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_page) -> _WhichOneofReturnType__next_page | None: ...
+
+Global___ListEnvironmentsResponse: _TypeAlias = ListEnvironmentsResponse  # noqa: Y015
+
+@_typing.final
+class EnvironmentConfigPatch(_message.Message):
+    """EnvironmentConfigPatch changes a configuration. Its variant must be that of the environment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLOUD_FIELD_NUMBER: _builtins.int
+    SELF_HOSTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cloud(self) -> Global___CloudConfigPatch:
+        """Changes of a cloud configuration."""
+
+    @_builtins.property
+    def self_hosted(self) -> Global___SelfHostedConfig:
+        """A self-hosted configuration has nothing to change."""
+
+    def __init__(
+        self,
+        *,
+        cloud: Global___CloudConfigPatch | None = ...,
+        self_hosted: Global___SelfHostedConfig | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cloud", b"cloud", "config", b"config", "self_hosted", b"self_hosted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cloud", b"cloud", "config", b"config", "self_hosted", b"self_hosted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_config: _TypeAlias = _typing.Literal["cloud", "self_hosted"]  # noqa: Y015
+    _WhichOneofArgType_config: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_config) -> _WhichOneofReturnType_config | None: ...
+
+Global___EnvironmentConfigPatch: _TypeAlias = EnvironmentConfigPatch  # noqa: Y015
+
+@_typing.final
+class CloudConfigPatch(_message.Message):
+    """CloudConfigPatch changes a cloud configuration; what is absent or null stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NETWORKING_FIELD_NUMBER: _builtins.int
+    PACKAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def networking(self) -> Global___NetworkingPatch:
+        """Network rules. Another type than the environment's replaces them; the same type changes what is present."""
+
+    @_builtins.property
+    def packages(self) -> Global___PackagesPatch:
+        """Packages."""
+
+    def __init__(
+        self,
+        *,
+        networking: Global___NetworkingPatch | None = ...,
+        packages: Global___PackagesPatch | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["networking", b"networking", "packages", b"packages"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["networking", b"networking", "packages", b"packages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CloudConfigPatch: _TypeAlias = CloudConfigPatch  # noqa: Y015
+
+@_typing.final
+class NetworkingPatch(_message.Message):
+    """NetworkingPatch changes network rules."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNRESTRICTED_FIELD_NUMBER: _builtins.int
+    LIMITED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def unrestricted(self) -> Global___UnrestrictedNetworking:
+        """Everything is allowed."""
+
+    @_builtins.property
+    def limited(self) -> Global___LimitedNetworkingPatch:
+        """Only what is listed is allowed."""
+
+    def __init__(
+        self,
+        *,
+        unrestricted: Global___UnrestrictedNetworking | None = ...,
+        limited: Global___LimitedNetworkingPatch | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limited", b"limited", "networking", b"networking", "unrestricted", b"unrestricted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limited", b"limited", "networking", b"networking", "unrestricted", b"unrestricted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_networking: _TypeAlias = _typing.Literal["unrestricted", "limited"]  # noqa: Y015
+    _WhichOneofArgType_networking: _TypeAlias = _typing.Literal["networking", b"networking"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_networking) -> _WhichOneofReturnType_networking | None: ...
+
+Global___NetworkingPatch: _TypeAlias = NetworkingPatch  # noqa: Y015
+
+@_typing.final
+class LimitedNetworkingPatch(_message.Message):
+    """LimitedNetworkingPatch changes what is allowed; what is absent or null stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOW_MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    ALLOW_PACKAGE_MANAGERS_FIELD_NUMBER: _builtins.int
+    ALLOWED_HOSTS_FIELD_NUMBER: _builtins.int
+    allow_mcp_servers: _builtins.bool
+    """The agent's MCP servers may be reached."""
+    allow_package_managers: _builtins.bool
+    """Package registries may be reached."""
+    @_builtins.property
+    def allowed_hosts(self) -> Global___HostList:
+        """Hosts that may be reached, replacing all."""
+
+    def __init__(
+        self,
+        *,
+        allow_mcp_servers: _builtins.bool | None = ...,
+        allow_package_managers: _builtins.bool | None = ...,
+        allowed_hosts: Global___HostList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers", "_allow_package_managers", b"_allow_package_managers", "allow_mcp_servers", b"allow_mcp_servers", "allow_package_managers", b"allow_package_managers", "allowed_hosts", b"allowed_hosts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers", "_allow_package_managers", b"_allow_package_managers", "allow_mcp_servers", b"allow_mcp_servers", "allow_package_managers", b"allow_package_managers", "allowed_hosts", b"allowed_hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__allow_mcp_servers: _TypeAlias = _typing.Literal["allow_mcp_servers"]  # noqa: Y015
+    _WhichOneofArgType__allow_mcp_servers: _TypeAlias = _typing.Literal["_allow_mcp_servers", b"_allow_mcp_servers"]  # noqa: Y015
+    _WhichOneofReturnType__allow_package_managers: _TypeAlias = _typing.Literal["allow_package_managers"]  # noqa: Y015
+    _WhichOneofArgType__allow_package_managers: _TypeAlias = _typing.Literal["_allow_package_managers", b"_allow_package_managers"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_mcp_servers) -> _WhichOneofReturnType__allow_mcp_servers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_package_managers) -> _WhichOneofReturnType__allow_package_managers | None: ...
+
+Global___LimitedNetworkingPatch: _TypeAlias = LimitedNetworkingPatch  # noqa: Y015
+
+@_typing.final
+class HostList(_message.Message):
+    """HostList is a list of hosts that can be absent; in JSON an array."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The hosts, at most 256."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostList: _TypeAlias = HostList  # noqa: Y015
+
+@_typing.final
+class PackagesPatch(_message.Message):
+    """PackagesPatch changes lists of packages. Each list that is present replaces the one of its manager, an empty one clears it; what is absent or null
+    stays.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APT_FIELD_NUMBER: _builtins.int
+    CARGO_FIELD_NUMBER: _builtins.int
+    GEM_FIELD_NUMBER: _builtins.int
+    GO_FIELD_NUMBER: _builtins.int
+    NPM_FIELD_NUMBER: _builtins.int
+    PIP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def apt(self) -> Global___PackageList:
+        """Debian packages."""
+
+    @_builtins.property
+    def cargo(self) -> Global___PackageList:
+        """Rust crates."""
+
+    @_builtins.property
+    def gem(self) -> Global___PackageList:
+        """Ruby gems."""
+
+    @_builtins.property
+    def go(self) -> Global___PackageList:
+        """Go modules."""
+
+    @_builtins.property
+    def npm(self) -> Global___PackageList:
+        """npm packages."""
+
+    @_builtins.property
+    def pip(self) -> Global___PackageList:
+        """Python packages."""
+
+    def __init__(
+        self,
+        *,
+        apt: Global___PackageList | None = ...,
+        cargo: Global___PackageList | None = ...,
+        gem: Global___PackageList | None = ...,
+        go: Global___PackageList | None = ...,
+        npm: Global___PackageList | None = ...,
+        pip: Global___PackageList | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["apt", b"apt", "cargo", b"cargo", "gem", b"gem", "go", b"go", "npm", b"npm", "pip", b"pip"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apt", b"apt", "cargo", b"cargo", "gem", b"gem", "go", b"go", "npm", b"npm", "pip", b"pip"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PackagesPatch: _TypeAlias = PackagesPatch  # noqa: Y015
+
+@_typing.final
+class PackageList(_message.Message):
+    """PackageList is a list of packages that can be absent; in JSON an array."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The packages, at most 256."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PackageList: _TypeAlias = PackageList  # noqa: Y015
+
+@_typing.final
+class UpdateEnvironmentRequest(_message.Message):
+    """UpdateEnvironmentRequest holds changes of an environment; what the mask does not name stays."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    environment_id: _builtins.str
+    """Environment id."""
+    name: _builtins.str
+    """Name, 1 to 256 characters; null changes nothing."""
+    description: _builtins.str
+    """Description, at most 2048 characters; null clears it, an empty text is kept."""
+    scope: Global___EnvironmentScope.ValueType
+    """Who sees it; only organization is supported, null changes nothing."""
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of the fields below are to change, by their names; absent for those that are set. REST fills it from the members that are present."""
+
+    @_builtins.property
+    def config(self) -> Global___EnvironmentConfigPatch:
+        """Changes of the configuration; null changes nothing."""
+
+    @_builtins.property
+    def metadata(self) -> _annotations_pb2.MetadataPatch:
+        """Changes of the metadata, key by key: a text sets, null or an empty text removes. At most 16 pairs may be left."""
+
+    def __init__(
+        self,
+        *,
+        environment_id: _builtins.str = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        name: _builtins.str | None = ...,
+        config: Global___EnvironmentConfigPatch | None = ...,
+        description: _builtins.str | None = ...,
+        metadata: _annotations_pb2.MetadataPatch | None = ...,
+        scope: Global___EnvironmentScope.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "config", b"config", "description", b"description", "metadata", b"metadata", "name", b"name", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_description", b"_description", "_name", b"_name", "config", b"config", "description", b"description", "environment_id", b"environment_id", "metadata", b"metadata", "name", b"name", "scope", b"scope", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
+    _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
+    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
+    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+
+Global___UpdateEnvironmentRequest: _TypeAlias = UpdateEnvironmentRequest  # noqa: Y015
+
+@_typing.final
+class UpdateEnvironmentResponse(_message.Message):
+    """UpdateEnvironmentResponse holds the environment as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def environment(self) -> Global___Environment:
+        """The environment."""
+
+    def __init__(
+        self,
+        *,
+        environment: Global___Environment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateEnvironmentResponse: _TypeAlias = UpdateEnvironmentResponse  # noqa: Y015
+
+@_typing.final
+class ArchiveEnvironmentRequest(_message.Message):
+    """ArchiveEnvironmentRequest names an environment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
+    environment_id: _builtins.str
+    """Environment id."""
+    def __init__(
+        self,
+        *,
+        environment_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_id", b"environment_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveEnvironmentRequest: _TypeAlias = ArchiveEnvironmentRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveEnvironmentResponse(_message.Message):
+    """ArchiveEnvironmentResponse holds the archived environment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def environment(self) -> Global___Environment:
+        """The environment."""
+
+    def __init__(
+        self,
+        *,
+        environment: Global___Environment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveEnvironmentResponse: _TypeAlias = ArchiveEnvironmentResponse  # noqa: Y015
 
 @_typing.final
 class DeleteEnvironmentRequest(_message.Message):

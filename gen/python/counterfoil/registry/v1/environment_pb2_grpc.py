@@ -45,6 +45,21 @@ class EnvironmentServiceStub:
                 request_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.GetEnvironmentRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.GetEnvironmentResponse.FromString,
                 _registered_method=True)
+        self.ListEnvironments = channel.unary_unary(
+                '/counterfoil.registry.v1.EnvironmentService/ListEnvironments',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ListEnvironmentsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ListEnvironmentsResponse.FromString,
+                _registered_method=True)
+        self.UpdateEnvironment = channel.unary_unary(
+                '/counterfoil.registry.v1.EnvironmentService/UpdateEnvironment',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.UpdateEnvironmentRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.UpdateEnvironmentResponse.FromString,
+                _registered_method=True)
+        self.ArchiveEnvironment = channel.unary_unary(
+                '/counterfoil.registry.v1.EnvironmentService/ArchiveEnvironment',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ArchiveEnvironmentRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ArchiveEnvironmentResponse.FromString,
+                _registered_method=True)
         self.DeleteEnvironment = channel.unary_unary(
                 '/counterfoil.registry.v1.EnvironmentService/DeleteEnvironment',
                 request_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.DeleteEnvironmentRequest.SerializeToString,
@@ -65,14 +80,39 @@ class EnvironmentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetEnvironment(self, request, context):
-        """GetEnvironment returns an environment, archived or not. Fails with NOT_FOUND.
+        """GetEnvironment returns an environment, archived or not. Fails with ENVIRONMENT_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEnvironments(self, request, context):
+        """ListEnvironments returns a page of the workspace's environments, newest first. Reads only. Fails with INVALID_FIELD (a limit, a cursor that this
+        list did not issue).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateEnvironment(self, request, context):
+        """UpdateEnvironment changes what the mask names. Inside a cloud configuration, what is absent stays. Sessions that exist keep what they pinned.
+        Idempotent; when nothing would change, `updated_at` stays. Fails with INVALID_FIELD, INVALID_METADATA, CONFIG_TYPE_CHANGE,
+        ENVIRONMENT_ARCHIVED, ENVIRONMENT_NOT_FOUND, and CONFLICT when another environment has the name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveEnvironment(self, request, context):
+        """ArchiveEnvironment forbids new sessions in the environment and frees its name; sessions that exist go on. Idempotent: archiving twice keeps the
+        first time. Fails with ENVIRONMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteEnvironment(self, request, context):
-        """DeleteEnvironment removes an environment; sessions that exist go on. A second call fails with NOT_FOUND.
+        """DeleteEnvironment removes an environment; sessions that exist go on. A second call fails with ENVIRONMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -90,6 +130,21 @@ def add_EnvironmentServiceServicer_to_server(servicer, server):
                     servicer.GetEnvironment,
                     request_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.GetEnvironmentRequest.FromString,
                     response_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.GetEnvironmentResponse.SerializeToString,
+            ),
+            'ListEnvironments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEnvironments,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ListEnvironmentsRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ListEnvironmentsResponse.SerializeToString,
+            ),
+            'UpdateEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateEnvironment,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.UpdateEnvironmentRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.UpdateEnvironmentResponse.SerializeToString,
+            ),
+            'ArchiveEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveEnvironment,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ArchiveEnvironmentRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_environment__pb2.ArchiveEnvironmentResponse.SerializeToString,
             ),
             'DeleteEnvironment': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteEnvironment,
@@ -152,6 +207,87 @@ class EnvironmentService:
             '/counterfoil.registry.v1.EnvironmentService/GetEnvironment',
             counterfoil_dot_registry_dot_v1_dot_environment__pb2.GetEnvironmentRequest.SerializeToString,
             counterfoil_dot_registry_dot_v1_dot_environment__pb2.GetEnvironmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEnvironments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.EnvironmentService/ListEnvironments',
+            counterfoil_dot_registry_dot_v1_dot_environment__pb2.ListEnvironmentsRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_environment__pb2.ListEnvironmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateEnvironment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.EnvironmentService/UpdateEnvironment',
+            counterfoil_dot_registry_dot_v1_dot_environment__pb2.UpdateEnvironmentRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_environment__pb2.UpdateEnvironmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveEnvironment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.EnvironmentService/ArchiveEnvironment',
+            counterfoil_dot_registry_dot_v1_dot_environment__pb2.ArchiveEnvironmentRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_environment__pb2.ArchiveEnvironmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,9 +21,22 @@ class EnvironmentServiceStub:
     Idempotent only under an idempotency key.
     """
     GetEnvironment: _aio.UnaryUnaryMultiCallable[_environment_pb2.GetEnvironmentRequest, _environment_pb2.GetEnvironmentResponse]
-    """GetEnvironment returns an environment, archived or not. Fails with NOT_FOUND."""
+    """GetEnvironment returns an environment, archived or not. Fails with ENVIRONMENT_NOT_FOUND."""
+    ListEnvironments: _aio.UnaryUnaryMultiCallable[_environment_pb2.ListEnvironmentsRequest, _environment_pb2.ListEnvironmentsResponse]
+    """ListEnvironments returns a page of the workspace's environments, newest first. Reads only. Fails with INVALID_FIELD (a limit, a cursor that this
+    list did not issue).
+    """
+    UpdateEnvironment: _aio.UnaryUnaryMultiCallable[_environment_pb2.UpdateEnvironmentRequest, _environment_pb2.UpdateEnvironmentResponse]
+    """UpdateEnvironment changes what the mask names. Inside a cloud configuration, what is absent stays. Sessions that exist keep what they pinned.
+    Idempotent; when nothing would change, `updated_at` stays. Fails with INVALID_FIELD, INVALID_METADATA, CONFIG_TYPE_CHANGE,
+    ENVIRONMENT_ARCHIVED, ENVIRONMENT_NOT_FOUND, and CONFLICT when another environment has the name.
+    """
+    ArchiveEnvironment: _aio.UnaryUnaryMultiCallable[_environment_pb2.ArchiveEnvironmentRequest, _environment_pb2.ArchiveEnvironmentResponse]
+    """ArchiveEnvironment forbids new sessions in the environment and frees its name; sessions that exist go on. Idempotent: archiving twice keeps the
+    first time. Fails with ENVIRONMENT_NOT_FOUND.
+    """
     DeleteEnvironment: _aio.UnaryUnaryMultiCallable[_environment_pb2.DeleteEnvironmentRequest, _environment_pb2.DeleteEnvironmentResponse]
-    """DeleteEnvironment removes an environment; sessions that exist go on. A second call fails with NOT_FOUND."""
+    """DeleteEnvironment removes an environment; sessions that exist go on. A second call fails with ENVIRONMENT_NOT_FOUND."""
 
 class EnvironmentServiceServicer(metaclass=_abc_1.ABCMeta):
     """EnvironmentService manages environments: where built-in tools run, and under which network rules."""
@@ -44,7 +57,38 @@ class EnvironmentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _environment_pb2.GetEnvironmentRequest,
         context: _aio.ServicerContext[_environment_pb2.GetEnvironmentRequest, _abc.Awaitable[_environment_pb2.GetEnvironmentResponse]],
     ) -> _abc.Awaitable[_environment_pb2.GetEnvironmentResponse]:
-        """GetEnvironment returns an environment, archived or not. Fails with NOT_FOUND."""
+        """GetEnvironment returns an environment, archived or not. Fails with ENVIRONMENT_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def ListEnvironments(
+        self,
+        request: _environment_pb2.ListEnvironmentsRequest,
+        context: _aio.ServicerContext[_environment_pb2.ListEnvironmentsRequest, _abc.Awaitable[_environment_pb2.ListEnvironmentsResponse]],
+    ) -> _abc.Awaitable[_environment_pb2.ListEnvironmentsResponse]:
+        """ListEnvironments returns a page of the workspace's environments, newest first. Reads only. Fails with INVALID_FIELD (a limit, a cursor that this
+        list did not issue).
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateEnvironment(
+        self,
+        request: _environment_pb2.UpdateEnvironmentRequest,
+        context: _aio.ServicerContext[_environment_pb2.UpdateEnvironmentRequest, _abc.Awaitable[_environment_pb2.UpdateEnvironmentResponse]],
+    ) -> _abc.Awaitable[_environment_pb2.UpdateEnvironmentResponse]:
+        """UpdateEnvironment changes what the mask names. Inside a cloud configuration, what is absent stays. Sessions that exist keep what they pinned.
+        Idempotent; when nothing would change, `updated_at` stays. Fails with INVALID_FIELD, INVALID_METADATA, CONFIG_TYPE_CHANGE,
+        ENVIRONMENT_ARCHIVED, ENVIRONMENT_NOT_FOUND, and CONFLICT when another environment has the name.
+        """
+
+    @_abc_1.abstractmethod
+    def ArchiveEnvironment(
+        self,
+        request: _environment_pb2.ArchiveEnvironmentRequest,
+        context: _aio.ServicerContext[_environment_pb2.ArchiveEnvironmentRequest, _abc.Awaitable[_environment_pb2.ArchiveEnvironmentResponse]],
+    ) -> _abc.Awaitable[_environment_pb2.ArchiveEnvironmentResponse]:
+        """ArchiveEnvironment forbids new sessions in the environment and frees its name; sessions that exist go on. Idempotent: archiving twice keeps the
+        first time. Fails with ENVIRONMENT_NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def DeleteEnvironment(
@@ -52,6 +96,6 @@ class EnvironmentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _environment_pb2.DeleteEnvironmentRequest,
         context: _aio.ServicerContext[_environment_pb2.DeleteEnvironmentRequest, _abc.Awaitable[_environment_pb2.DeleteEnvironmentResponse]],
     ) -> _abc.Awaitable[_environment_pb2.DeleteEnvironmentResponse]:
-        """DeleteEnvironment removes an environment; sessions that exist go on. A second call fails with NOT_FOUND."""
+        """DeleteEnvironment removes an environment; sessions that exist go on. A second call fails with ENVIRONMENT_NOT_FOUND."""
 
 def add_EnvironmentServiceServicer_to_server(servicer: EnvironmentServiceServicer, server: _aio.Server) -> None: ...

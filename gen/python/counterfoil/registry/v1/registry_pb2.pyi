@@ -76,6 +76,7 @@ class ResolveDefinitionsRequest(_message.Message):
     AGENT_ID_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
+    OVERRIDES_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Workspace of the caller."""
     agent_id: _builtins.str
@@ -84,6 +85,10 @@ class ResolveDefinitionsRequest(_message.Message):
     """Agent version; 0 for the newest."""
     environment_id: _builtins.str
     """Environment id."""
+    @_builtins.property
+    def overrides(self) -> _agent_pb2.AgentOverrides:
+        """What the session replaces of the agent; absent for nothing."""
+
     def __init__(
         self,
         *,
@@ -91,10 +96,11 @@ class ResolveDefinitionsRequest(_message.Message):
         agent_id: _builtins.str = ...,
         agent_version: _builtins.int = ...,
         environment_id: _builtins.str = ...,
+        overrides: _agent_pb2.AgentOverrides | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["overrides", b"overrides"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_version", b"agent_version", "environment_id", b"environment_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "agent_version", b"agent_version", "environment_id", b"environment_id", "overrides", b"overrides", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -110,7 +116,7 @@ class ResolveDefinitionsResponse(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def agent(self) -> _agent_pb2.Agent:
-        """The agent version."""
+        """The agent version, with the overrides in place."""
 
     @_builtins.property
     def environment(self) -> _environment_pb2.Environment:
@@ -129,3 +135,57 @@ class ResolveDefinitionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResolveDefinitionsResponse: _TypeAlias = ResolveDefinitionsResponse  # noqa: Y015
+
+@_typing.final
+class OverrideAgentRequest(_message.Message):
+    """OverrideAgentRequest holds the copy of an agent and what replaces parts of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    OVERRIDES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> _agent_pb2.SessionAgent:
+        """The copy that the session pinned."""
+
+    @_builtins.property
+    def overrides(self) -> _agent_pb2.AgentOverrides:
+        """What replaces parts of it."""
+
+    def __init__(
+        self,
+        *,
+        agent: _agent_pb2.SessionAgent | None = ...,
+        overrides: _agent_pb2.AgentOverrides | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "overrides", b"overrides"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "overrides", b"overrides"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OverrideAgentRequest: _TypeAlias = OverrideAgentRequest  # noqa: Y015
+
+@_typing.final
+class OverrideAgentResponse(_message.Message):
+    """OverrideAgentResponse holds the effective copy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> _agent_pb2.SessionAgent:
+        """The copy with the overrides in place."""
+
+    def __init__(
+        self,
+        *,
+        agent: _agent_pb2.SessionAgent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OverrideAgentResponse: _TypeAlias = OverrideAgentResponse  # noqa: Y015

@@ -45,6 +45,11 @@ class RegistryServiceStub:
                 request_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.ResolveDefinitionsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.ResolveDefinitionsResponse.FromString,
                 _registered_method=True)
+        self.OverrideAgent = channel.unary_unary(
+                '/counterfoil.registry.v1.RegistryService/OverrideAgent',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentResponse.FromString,
+                _registered_method=True)
 
 
 class RegistryServiceServicer:
@@ -60,7 +65,16 @@ class RegistryServiceServicer:
 
     def ResolveDefinitions(self, request, context):
         """ResolveDefinitions returns what a new session pins: the named version of the agent and the environment. Reads only. Fails with NOT_FOUND (the
-        path in the error says which), WRONG_STATE when one is archived.
+        path in the error says which), WRONG_STATE when one is archived, INVALID_FIELD (with a path below `agent`) when the agent with its overrides
+        contradicts itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OverrideAgent(self, request, context):
+        """OverrideAgent returns a session's copy of an agent with parts of it replaced, checked and completed like a definition that is saved. Reads and
+        stores nothing. Fails with INVALID_FIELD (with a path below `agent`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +92,11 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     servicer.ResolveDefinitions,
                     request_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.ResolveDefinitionsRequest.FromString,
                     response_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.ResolveDefinitionsResponse.SerializeToString,
+            ),
+            'OverrideAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.OverrideAgent,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +154,33 @@ class RegistryService:
             '/counterfoil.registry.v1.RegistryService/ResolveDefinitions',
             counterfoil_dot_registry_dot_v1_dot_registry__pb2.ResolveDefinitionsRequest.SerializeToString,
             counterfoil_dot_registry_dot_v1_dot_registry__pb2.ResolveDefinitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OverrideAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.RegistryService/OverrideAgent',
+            counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -20,7 +20,12 @@ class RegistryServiceStub:
     """Authenticate resolves an API key. Reads only; callers may cache an answer for 5 s. Fails with UNAUTHENTICATED when nobody issued the key."""
     ResolveDefinitions: _aio.UnaryUnaryMultiCallable[_registry_pb2.ResolveDefinitionsRequest, _registry_pb2.ResolveDefinitionsResponse]
     """ResolveDefinitions returns what a new session pins: the named version of the agent and the environment. Reads only. Fails with NOT_FOUND (the
-    path in the error says which), WRONG_STATE when one is archived.
+    path in the error says which), WRONG_STATE when one is archived, INVALID_FIELD (with a path below `agent`) when the agent with its overrides
+    contradicts itself.
+    """
+    OverrideAgent: _aio.UnaryUnaryMultiCallable[_registry_pb2.OverrideAgentRequest, _registry_pb2.OverrideAgentResponse]
+    """OverrideAgent returns a session's copy of an agent with parts of it replaced, checked and completed like a definition that is saved. Reads and
+    stores nothing. Fails with INVALID_FIELD (with a path below `agent`).
     """
 
 class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -41,7 +46,18 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_registry_pb2.ResolveDefinitionsRequest, _abc.Awaitable[_registry_pb2.ResolveDefinitionsResponse]],
     ) -> _abc.Awaitable[_registry_pb2.ResolveDefinitionsResponse]:
         """ResolveDefinitions returns what a new session pins: the named version of the agent and the environment. Reads only. Fails with NOT_FOUND (the
-        path in the error says which), WRONG_STATE when one is archived.
+        path in the error says which), WRONG_STATE when one is archived, INVALID_FIELD (with a path below `agent`) when the agent with its overrides
+        contradicts itself.
+        """
+
+    @_abc_1.abstractmethod
+    def OverrideAgent(
+        self,
+        request: _registry_pb2.OverrideAgentRequest,
+        context: _aio.ServicerContext[_registry_pb2.OverrideAgentRequest, _abc.Awaitable[_registry_pb2.OverrideAgentResponse]],
+    ) -> _abc.Awaitable[_registry_pb2.OverrideAgentResponse]:
+        """OverrideAgent returns a session's copy of an agent with parts of it replaced, checked and completed like a definition that is saved. Reads and
+        stores nothing. Fails with INVALID_FIELD (with a path below `agent`).
         """
 
 def add_RegistryServiceServicer_to_server(servicer: RegistryServiceServicer, server: _aio.Server) -> None: ...

@@ -174,7 +174,8 @@ query_name: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptio
 """
 json_absent: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
 """On a plain scalar, an array or a map: left out of the output while empty, where it would be
-rendered otherwise. (Optional scalars and messages are always left out while unset.) Example:
+rendered otherwise. (Optional scalars and messages are left out while unset anyway.) With
+json_null: null is taken in input, and nothing is rendered while unset. Example:
 `repeated string citations = 2 [(counterfoil.types.v1.json_absent) = true];`
 """
 output_only: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]

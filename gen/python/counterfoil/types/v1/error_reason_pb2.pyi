@@ -67,6 +67,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The thread was deleted; nothing is written to it any more."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 20
     """A defect of ours; the text stays in the log, the client gets the request id."""
+    ERROR_REASON_ENVIRONMENT_NOT_FOUND: _ErrorReason.ValueType  # 31
+    """The environment does not exist in the caller's workspace."""
+    ERROR_REASON_ENVIRONMENT_ARCHIVED: _ErrorReason.ValueType  # 32
+    """The environment is archived, so it cannot change."""
+    ERROR_REASON_CONFIG_TYPE_CHANGE: _ErrorReason.ValueType  # 33
+    """The type of an environment's configuration cannot change."""
+    ERROR_REASON_INVALID_METADATA: _ErrorReason.ValueType  # 34
+    """Metadata would be beyond its limits."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the closed list of reasons for which a call fails. It travels as `google.rpc.ErrorInfo.reason` (without the
@@ -115,6 +123,14 @@ ERROR_REASON_DELETED: ErrorReason.ValueType  # 19
 """The thread was deleted; nothing is written to it any more."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 20
 """A defect of ours; the text stays in the log, the client gets the request id."""
+ERROR_REASON_ENVIRONMENT_NOT_FOUND: ErrorReason.ValueType  # 31
+"""The environment does not exist in the caller's workspace."""
+ERROR_REASON_ENVIRONMENT_ARCHIVED: ErrorReason.ValueType  # 32
+"""The environment is archived, so it cannot change."""
+ERROR_REASON_CONFIG_TYPE_CHANGE: ErrorReason.ValueType  # 33
+"""The type of an environment's configuration cannot change."""
+ERROR_REASON_INVALID_METADATA: ErrorReason.ValueType  # 34
+"""Metadata would be beyond its limits."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
@@ -128,6 +144,7 @@ class ErrorMapping(_message.Message):
     HTTP_TYPE_FIELD_NUMBER: _builtins.int
     SHOULD_RETRY_FIELD_NUMBER: _builtins.int
     EXAMPLE_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
     grpc_code: _builtins.int
     """gRPC status code, the canonical number (3 is INVALID_ARGUMENT)."""
     http_status: _builtins.int
@@ -138,6 +155,8 @@ class ErrorMapping(_message.Message):
     """What `x-should-retry` says: `true`, `false`, or empty for no header."""
     example: _builtins.str
     """A worked example of the message."""
+    error_code: _builtins.str
+    """`error.details.error_code` in the gateway's body; empty for none."""
     def __init__(
         self,
         *,
@@ -146,10 +165,11 @@ class ErrorMapping(_message.Message):
         http_type: _builtins.str = ...,
         should_retry: _builtins.str = ...,
         example: _builtins.str = ...,
+        error_code: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["example", b"example", "grpc_code", b"grpc_code", "http_status", b"http_status", "http_type", b"http_type", "should_retry", b"should_retry"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "example", b"example", "grpc_code", b"grpc_code", "http_status", b"http_status", "http_type", b"http_type", "should_retry", b"should_retry"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
