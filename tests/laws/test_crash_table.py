@@ -89,12 +89,21 @@ async def takeover(system: System) -> int:
 
 
 async def ending(system: System) -> int:
-    """A parked turn is interrupted, the next message settles it, and all is deleted."""
+    """A parked turn is interrupted, the next message settles it; then the session gets a title, is
+    archived, and all is deleted."""
     chat = await Chat.open(system, tools=[custom_tool("decide")])
     await chat.complete([GATE], early=False, until=asks)
     await patiently(system, lambda: interrupted(chat))
     history = await chat.complete([GATE, "thanks"])
     thread = await check(chat, history, [GATE, "thanks"])
+    await patiently(system, lambda: chat.client.beta.sessions.update(chat.id, title="Over"))
+    await patiently(system, lambda: chat.client.beta.sessions.archive(chat.id))
+    last = [event["type"] for event in (await chat.history())[-3:]]
+    assert last == [
+        "session.updated",
+        "session.thread_status_terminated",
+        "session.status_terminated",
+    ]
     await patiently(system, lambda: deleted(chat))
     await erased(system, thread)
     return 2
@@ -198,6 +207,8 @@ TABLE: dict[Scenario, dict[str, int]] = {
         "ledger.submit_events": 3,
         "ledger.claim": 1,
         "ledger.commit_turn": 2,
+        "ledger.update_session": 1,
+        "ledger.archive_session": 1,
         "ledger.delete_session": 1,
         "ledger.offer_erasure": 1,
         "ledger.finish_deletion": 1,
