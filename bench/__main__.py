@@ -20,6 +20,16 @@ HERE = Path(__file__).resolve().parent
 _MEASURED_BY = {
     "gate": "sessions:gate",
     "text": "sessions:text",
+    "append": "ledger:append",
+    "fanout": "streams:fanout",
+    "streams": "streams:memory",
+    "reconnect": "streams:reconnect",
+    "request": "context:request",
+    "long": "context:long",
+    "recovery": "recovery:recovery",
+    "split": "split:split",
+    "provider": "provider:provider",
+    "peer": "peer:peer",
 }
 """Row to `module:function` in `bench.rows`."""
 

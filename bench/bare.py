@@ -18,6 +18,24 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _FRAME = b"event: bench\nid: 1\ndata: " + b'{"x":"%b"}' % (b"y" * 570) + b"\n\n"
+_MESSAGE = (
+    b'{"id":"msg_1","type":"message","role":"assistant","model":"bench","content":[],'
+    b'"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}'
+)
+_ANSWER = b"".join(
+    b"event: %b\ndata: {%b}\n\n" % (name, b'"type":"' + name + b'"' + rest)
+    for name, rest in (
+        (b"message_start", b',"message":' + _MESSAGE),
+        (b"content_block_start", b',"index":0,"content_block":{"type":"text","text":""}'),
+        (b"content_block_delta", b',"index":0,"delta":{"type":"text_delta","text":"ok"}'),
+        (b"content_block_stop", b',"index":0'),
+        (
+            b"message_delta",
+            b',"delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":1}',
+        ),
+        (b"message_stop", b""),
+    )
+)
 
 
 class Bare:
@@ -31,6 +49,9 @@ class Bare:
         if scope["path"] == "/stream":
             await self._stream(receive, send)
             return
+        if scope["path"] == "/v1/messages":
+            await self._answer(receive, send)
+            return
         body = (await receive()).get("body", b"")
         if scope["path"] == "/publish":
             for _ in range(int(body)):
@@ -39,6 +60,14 @@ class Bare:
         headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"{}"})
+
+    async def _answer(self, receive: Receive, send: Send) -> None:
+        """A provider that reads nothing of what it is asked."""
+        while (await receive()).get("more_body"):
+            pass
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": _ANSWER})
 
     async def _stream(self, receive: Receive, send: Send) -> None:
         queue: asyncio.Queue[bytes] = asyncio.Queue()

@@ -3,6 +3,7 @@
 import time
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -35,12 +36,12 @@ class Place:
     environment: str
 
     @classmethod
-    async def make(cls, url: str) -> "Place":
+    async def make(cls, url: str, model: str = "claude-sonnet-4-5") -> "Place":
         """Creates both."""
         connection = await Connection.open(url)
         environment = await connection.post("/v1/environments", {"name": f"bench {uuid.uuid4()}"})
         agent = await connection.post(
-            "/v1/agents", {"name": "bench", "model": "claude-sonnet-4-5", "tools": [_TOOL]}
+            "/v1/agents", {"name": "bench", "model": model, "tools": [_TOOL]}
         )
         connection.close()
         return cls(url, agent["id"], environment["id"])
@@ -74,9 +75,8 @@ async def gate_loop(place: Place, connection: Connection) -> float:
     events = await Events.open(place.url, session)
     try:
         await send(connection, session, message(GATE_TEXT))
-        asked = data_of(await events.until(_IDLE, _ASKS))
-        await send(connection, session, result(asked["stop_reason"]["event_ids"][0]))
-        await events.until(_IDLE, _OVER)
+        await send(connection, session, result(await asked(events)))
+        await over(events)
         return time.perf_counter() - began
     finally:
         events.close()
@@ -88,7 +88,7 @@ async def waiting_session(place: Place, connection: Connection) -> str:
     events = await Events.open(place.url, session)
     try:
         await send(connection, session, message(GATE_TEXT))
-        await events.until(_IDLE, _ASKS)
+        await asked(events)
     finally:
         events.close()
     return session
@@ -98,5 +98,20 @@ async def text_turn(connection: Connection, events: Events, session: str) -> flo
     """One message to the final idle on the open stream; its seconds."""
     began = time.perf_counter()
     await send(connection, session, message("How are you?"))
-    await events.until(_IDLE, _OVER)
+    await over(events)
     return time.perf_counter() - began
+
+
+async def asked(events: Events) -> str:
+    """Waits until the session waits for an action; the id of the use."""
+    return data_of(await events.until(_IDLE, _ASKS))["stop_reason"]["event_ids"][0]
+
+
+async def history(connection: Connection, session: str) -> list[dict[str, Any]]:
+    """A short session's events."""
+    return (await connection.get(f"/v1/sessions/{session}/events?limit=1000"))["data"]
+
+
+async def over(events: Events) -> None:
+    """Waits until the session has nothing left to do."""
+    await events.until(_IDLE, _OVER)

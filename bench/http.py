@@ -15,6 +15,7 @@ import msgspec
 from foundation.settings import DEVELOPMENT_KEY
 
 SECONDS_MAX = 60.0
+_JSON = "content-type: application/json\r\n"
 
 
 class BadAnswer(Exception):
@@ -93,7 +94,9 @@ class Connection:
         )
         return cls(receiver, parts.netloc)
 
-    async def request(self, verb: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
+    async def request(
+        self, verb: str, path: str, body: bytes = b"", headers: str = "", *, json: bool = True
+    ) -> bytes:
         """The body of a successful answer; for a stream, returns when its headers are there.
         Raises BadAnswer, OSError, TimeoutError."""
         receiver = self._receiver
@@ -102,7 +105,7 @@ class Connection:
         receiver.answered = asyncio.get_running_loop().create_future()
         head = (
             f"{verb} {path} HTTP/1.1\r\nhost: {self._host}\r\nx-api-key: {DEVELOPMENT_KEY}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+            f"{_JSON if json else ''}content-length: {len(body)}\r\n{headers}\r\n"
         )
         receiver.transport.write(head.encode() + body)
         async with asyncio.timeout(SECONDS_MAX):

@@ -34,8 +34,15 @@ class Server:
     """One process with the processes that it starts, and its log."""
 
     def __init__(
-        self, name: str, folder: Path, arguments: Sequence[str], environment: dict[str, str]
+        self,
+        name: str,
+        folder: Path,
+        arguments: Sequence[str],
+        environment: dict[str, str],
+        program: str = sys.executable,
     ) -> None:
+        """`program` is Python unless said; empty when the arguments begin with it."""
+        self._program = [program] if program else []
         self.name = name
         self._folder = folder
         self._arguments = arguments
@@ -52,8 +59,8 @@ class Server:
         """Starts it; it may not be ready yet."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._arguments],
-                env={**_clean(), **self._environment},
+                [*self._program, *self._arguments],
+                env={**clean_environment(), **self._environment},
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,
@@ -185,7 +192,8 @@ def _kill(process: psutil.Process) -> None:
         return
 
 
-def _clean() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
+    """Ours without settings of Counterfoil and credentials, with this package importable."""
     kept = {
         name: value
         for name, value in os.environ.items()
