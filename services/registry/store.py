@@ -61,13 +61,9 @@ LEFT JOIN registry.agent_versions v
 WHERE a.workspace_id = $1 AND a.id = $2
 """
 
+# Locks alone: what this statement waited for is visible only to the next one.
 LOCK_AGENT = """
-SELECT a.archived_at, a.created_at, v.version, v.definition_sealed, v.created_at AS versioned_at
-FROM registry.agents a
-JOIN registry.agent_versions v
-  ON v.workspace_id = a.workspace_id AND v.agent_id = a.id AND v.version = a.version_newest
-WHERE a.workspace_id = $1 AND a.id = $2
-FOR UPDATE OF a
+SELECT id FROM registry.agents WHERE workspace_id = $1 AND id = $2 FOR UPDATE
 """
 
 ADD_VERSION = """
@@ -126,15 +122,8 @@ SELECT * FROM (
 """
 
 ARCHIVE_AGENT = """
-WITH archived AS (
-    UPDATE registry.agents SET archived_at = coalesce(archived_at, now())
-    WHERE workspace_id = $1 AND id = $2
-    RETURNING workspace_id, id, version_newest, created_at, archived_at
-)
-SELECT a.archived_at, a.created_at, v.version, v.definition_sealed, v.created_at AS versioned_at
-FROM archived a
-JOIN registry.agent_versions v
-  ON v.workspace_id = a.workspace_id AND v.agent_id = a.id AND v.version = a.version_newest
+UPDATE registry.agents SET archived_at = coalesce(archived_at, now())
+WHERE workspace_id = $1 AND id = $2
 """
 
 CREATE_ENVIRONMENT = """
@@ -250,7 +239,8 @@ async def get_agent(
 
 async def lock_agent(c: Connection, workspace: str, id: str) -> Record | None:
     """The newest version; no other transaction adds one meanwhile."""
-    return await c.fetchrow(LOCK_AGENT, workspace, id)
+    await c.fetchrow(LOCK_AGENT, workspace, id)
+    return await c.fetchrow(GET_AGENT, workspace, id, None)
 
 
 async def add_version(
@@ -287,8 +277,9 @@ async def list_versions(
 
 async def archive_agent(db: Database, workspace: str, id: str) -> Record | None:
     """Set archived_at unless it is set; the newest version, or None for an unknown id."""
-    rows = await db.commit_one("registry.archive_agent", ARCHIVE_AGENT, workspace, id)
-    return rows[0] if rows else None
+    async with db.commit("registry.archive_agent") as c:
+        await c.execute(ARCHIVE_AGENT, workspace, id)
+        return await c.fetchrow(GET_AGENT, workspace, id, None)
 
 
 async def create_environment(

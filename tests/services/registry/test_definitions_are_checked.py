@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from counterfoil.registry.v1 import agent_pb2, environment_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
+from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import Failure
 from foundation.json import decode, encode
-from services.registry.agents import new_agent
+from services.registry.agents import new_agent, overridden, updated
 from services.registry.environments import new_environment
 from services.registry.input_schema import check_input_schema
 
@@ -210,3 +211,93 @@ def test_environment_settings_that_cannot_hold_are_refused(
     with pytest.raises(Failure) as failure:
         environment_of(config={"type": "cloud", **config})
     assert failure.value.path == path
+
+
+READ_OFF = {**BUILT_INS, "configs": [{"name": "read", "enabled": False}]}
+PDF = {"type": "anthropic", "skill_id": "pdf"}
+WEB = "tools.0.configs.0"
+
+
+def built_in(**config: Any) -> dict[str, Any]:
+    return {"tools": [{**BUILT_INS, "configs": [config]}, custom()]}
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"skills": [PDF]}, "skills"),
+        ({"skills": [PDF], "tools": [READ_OFF]}, "skills"),
+        (built_in(name="bash", allowed_domains=["a"]), f"{WEB}.allowed_domains"),
+        (built_in(name="web_search", max_content_tokens=1), f"{WEB}.max_content_tokens"),
+        (built_in(name="web_fetch", user_location={}), f"{WEB}.user_location"),
+        (
+            built_in(name="web_fetch", allowed_domains=["a"], blocked_domains=["b"]),
+            f"{WEB}.blocked_domains",
+        ),
+        (built_in(name="web_fetch", allowed_domains=["a", "b/c"]), f"{WEB}.allowed_domains.1"),
+        (built_in(name="web_search", blocked_domains=["https://a"]), f"{WEB}.blocked_domains.0"),
+        (
+            built_in(
+                name="web_fetch",
+                url_sources=dict.fromkeys(
+                    ("client_tool_results", "server_tool_results", "user_input"), "none"
+                ),
+            ),
+            f"{WEB}.url_sources",
+        ),
+        (
+            built_in(name="web_fetch", url_sources={"client_tool_results": "only"}),
+            f"{WEB}.url_sources.client_tool_results.tools",
+        ),
+        (
+            built_in(
+                name="web_fetch",
+                url_sources={"server_tool_results": {"type": "except", "tools": [{"name": "x"}]}},
+            ),
+            f"{WEB}.url_sources.server_tool_results.tools.0.name",
+        ),
+        ({"multiagent": {"type": "coordinator"}}, "multiagent"),
+    ],
+)
+def test_skills_and_web_tools_need_what_they_use(body: dict[str, Any], path: str) -> None:
+    with pytest.raises(Failure) as failure:
+        agent_of(**body)
+    assert (failure.value.reason, failure.value.path) == (
+        reasons.ERROR_REASON_INVALID_FIELD,
+        path,
+    )
+
+
+def overrides(*paths: str, **fields: Any) -> agent_pb2.AgentOverrides:
+    return agent_pb2.AgentOverrides(update_mask=FieldMask(paths=paths), **fields)
+
+
+def test_overrides_replace_what_the_mask_names_and_are_completed() -> None:
+    agent = agent_of(system="s", tools=[BUILT_INS], skills=[PDF], description="d")
+    toolset = agent_pb2.Tool(agent_toolset=agent_pb2.AgentToolset())
+    found = overridden(agent, overrides("system", "skills", "tools", tools=[toolset]))
+    assert not found.HasField("system")
+    assert (len(found.skills), found.description, found.version) == (0, "d", 1)
+    assert found.tools[0].agent_toolset.default_config.enabled
+    model = agent_pb2.ModelConfig(id="n")
+    assert overridden(agent, agent_pb2.AgentOverrides(model=model)).model == model
+    assert overridden(agent, overrides()) == agent
+
+
+def test_overrides_that_contradict_the_agent_are_refused_below_agent() -> None:
+    agent = agent_of(tools=[BUILT_INS], skills=[PDF])
+    with pytest.raises(Failure) as failure:
+        overridden(agent, overrides("tools"))
+    assert failure.value.path == "agent.skills"
+
+
+def test_a_schema_that_means_the_same_is_no_change() -> None:
+    agent = agent_of(tools=[custom(properties={"a": {"type": "number", "maximum": 1.5}})])
+    tool = agent_pb2.Tool()
+    tool.CopyFrom(agent.tools[0])
+    tool.custom.input_schema = (
+        b'{"properties":{"a":{"maximum":1.5, "type":"number"}},"type":"object"}'
+    )
+    assert updated(agent, agent_pb2.UpdateAgentRequest(tools=[tool])) is None
+    tool.custom.input_schema = tool.custom.input_schema.replace(b"1.5", b"1.50")
+    assert updated(agent, agent_pb2.UpdateAgentRequest(tools=[tool])) is not None

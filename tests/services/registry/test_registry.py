@@ -239,3 +239,48 @@ async def test_processes_that_start_together_agree(
 async def test_keys_survive_a_rotation_of_the_ring(registry: Registry, tmp_path: Path) -> None:
     pepper = await load_pepper(registry.db, registry.ring)
     assert await load_pepper(registry.db, SealRing.rotate(tmp_path / "seal.json")) == pepper
+
+
+async def test_updates_that_run_together_each_make_one_version(registry: Registry) -> None:
+    id = (await create_agent(registry)).id
+    update = registry.agents().UpdateAgent
+    await asyncio.gather(
+        *(update(agent_pb2.UpdateAgentRequest(agent_id=id, name=f"n{n}")) for n in range(5))
+    )
+    listed = await registry.agents().ListAgentVersions(
+        agent_pb2.ListAgentVersionsRequest(agent_id=id)
+    )
+    assert [agent.version for agent in listed.data] == [6, 5, 4, 3, 2, 1]
+    results = await asyncio.gather(
+        *(
+            update(agent_pb2.UpdateAgentRequest(agent_id=id, name=f"m{n}", version=6))
+            for n in range(3)
+        ),
+        return_exceptions=True,
+    )
+    refused = [found for found in results if isinstance(found, Failure)]
+    assert [found.reason for found in refused] == [reasons.ERROR_REASON_CONFLICT] * 2
+
+
+async def test_resolving_applies_and_checks_overrides(registry: Registry) -> None:
+    agent, environment = await create_agent(registry), await create_environment(registry)
+    request = registry_pb2.ResolveDefinitionsRequest(
+        workspace_id=registry.workspace,
+        agent_id=agent.id,
+        environment_id=environment.id,
+        overrides=agent_pb2.AgentOverrides(system="other"),
+    )
+    resolved = (await registry.internal().ResolveDefinitions(request)).agent
+    assert (resolved.system, resolved.version, resolved.name) == ("other", 1, agent.name)
+    skill = agent_pb2.Skill(type="custom", skill_id="x")
+    request.overrides.skills.append(skill)
+    with pytest.raises(Failure) as failure:
+        await registry.internal().ResolveDefinitions(request)
+    assert failure.value.path == "agent.skills"
+    pinned = agent_pb2.SessionAgent(id=agent.id, name="a", model=agent.model, version=1)
+    changed = await registry.internal().OverrideAgent(
+        registry_pb2.OverrideAgentRequest(
+            agent=pinned, overrides=agent_pb2.AgentOverrides(system="s")
+        )
+    )
+    assert (changed.agent.system, changed.agent.id, changed.agent.version) == ("s", agent.id, 1)
