@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: bench help run demo test test-full test-hitl-gate proto proto-check proto-baseline breaking lint \
+.PHONY: bench bench-profile help run demo test test-full test-hitl-gate proto proto-check proto-baseline breaking lint \
 	format lock clean install install-dev
 
 BIN := .venv/bin
@@ -29,6 +29,9 @@ test-hitl-gate: install-dev ## only the tests of the human-in-the-loop gate
 
 bench: install-dev ## measure everything (ROWS=gate,text for some, SCALE=0.1 for quicker)
 	@$(BIN)/python -m bench --rows "$(ROWS)" --scale $(or $(SCALE),1)
+
+bench-profile: install-dev ## write flame graphs of the server to bench/profiles
+	@$(BIN)/python -m bench.profile
 
 lint: install-dev ## ruff, pyright, import contracts, buf lint and buf breaking
 	@$(BIN)/ruff check --quiet
