@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from counterfoil.ledger.v1 import client_events_pb2, session_pb2
+from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import reference_pb2
 
 from foundation import ids
-from foundation.errors import invalid, not_found, wrong_state
+from foundation.errors import Failure, invalid, not_found, wrong_state
 from services.ledger import (
     admission,
     archive,
@@ -18,10 +19,12 @@ from services.ledger import (
     updates,
 )
 from services.ledger.change import Change
-from services.ledger.definitions import Definitions
+from services.ledger.definitions import Definitions, Resolved
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lane import Lane
 from services.ledger.lanes import Lanes
+
+_ATTEMPTS = 3
 
 
 class Sessions:
@@ -83,18 +86,49 @@ class Sessions:
     ) -> session_pb2.Session:
         """Change what the request names; publishes what changed, and nothing for no change."""
         updates.check(request)
-        session_id = request.session_id
+        for _ in range(_ATTEMPTS):
+            if await self._try_to_update(workspace_id, request):
+                return await self.get(workspace_id, request.session_id)
+        raise Failure(
+            reasons.ERROR_REASON_CONFLICT, "others change this session's agent too; repeat it"
+        )
+
+    async def _try_to_update(
+        self, workspace_id: str, request: session_pb2.UpdateSessionRequest
+    ) -> bool:
+        """False when another update of the agent came in between: what was resolved is stale."""
+        session_id, ring = request.session_id, self._lanes.ring
+        revision, resolved = await self._resolve_update(workspace_id, request)
         async with self._lanes.change("ledger.update_session", workspace_id, session_id) as found:
             change = _present(found, session_id)
             lane = change.lane
             _refuse_terminated(lane)
+            if resolved is not None:
+                _refuse_running(lane)
+                if lane.session.runtime_revision != revision:
+                    return False
             row = await session_store.get(change.connection, workspace_id, session_id)
-            pinned = session_store.pinned(self._lanes.ring, workspace_id, row)
-            changed = updates.apply(pinned, request, None)
+            pinned = session_store.pinned(ring, workspace_id, row)
+            changed = updates.apply(pinned, request, resolved and resolved[0])
             if changed is not None:
                 notices.updated(lane, changed)
-                await session_store.update(change.connection, self._lanes.ring, lane, pinned)
-        return await self.get(workspace_id, session_id)
+                await session_store.update(change.connection, ring, lane, pinned)
+            if resolved is not None:
+                await session_store.replace_runtime(change.connection, ring, lane, resolved[1])
+        return True
+
+    async def _resolve_update(
+        self, workspace_id: str, request: session_pb2.UpdateSessionRequest
+    ) -> tuple[int, Resolved | None]:
+        """The new agent and runtime, outside the transaction; the revision that they replace."""
+        if "agent" not in updates.named(request):
+            return 0, None
+        row = await session_store.get(self._lanes.db, workspace_id, request.session_id)
+        pinned = session_store.pinned(self._lanes.ring, workspace_id, row)
+        resolved = await self._definitions.of_updated(
+            workspace_id, pinned, row["environment_id"], request.agent
+        )
+        return row["runtime_revision"], resolved
 
     async def archive(self, workspace_id: str, session_id: str) -> session_pb2.Session:
         """End the session for good; a second time changes nothing."""
@@ -204,6 +238,16 @@ def _present(change: Change | None, session_id: str) -> Change:
 def _refuse_terminated(lane: Lane) -> None:
     if lane.terminated:
         raise wrong_state(f"session {lane.session.session_id} is archived: it can only be read")
+
+
+def _refuse_running(lane: Lane) -> None:
+    if lane.running:
+        raise Failure(
+            reasons.ERROR_REASON_WRONG_STATE,
+            f"session {lane.session.session_id} is running: interrupt it, wait for idle, then "
+            "change its tools or MCP servers",
+            path="agent",
+        )
 
 
 def _to_the_millisecond(moment: datetime) -> datetime:

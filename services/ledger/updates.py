@@ -7,7 +7,11 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from foundation.errors import Failure
 from foundation.metadata import patch
 
-Patch = session_pb2.UpdateSessionRequest | session_pb2.SessionAgentUpdate
+Patch = (
+    session_pb2.UpdateSessionRequest
+    | session_pb2.SessionAgentUpdate
+    | session_pb2.AgentWithOverrides
+)
 
 
 def check_new(request: session_pb2.CreateSessionRequest) -> None:
@@ -18,8 +22,6 @@ def check_new(request: session_pb2.CreateSessionRequest) -> None:
         raise _unsupported("resources", "resources are not mounted here yet; leave them out")
     if request.vault_ids:
         raise _unsupported("vault_ids", "there are no vaults here yet; leave them out")
-    if request.agent.WhichOneof("reference") == "agent_with_overrides":
-        raise _unsupported("agent.type", "overrides are not served here yet")
 
 
 def check(request: session_pb2.UpdateSessionRequest) -> None:
@@ -28,8 +30,6 @@ def check(request: session_pb2.UpdateSessionRequest) -> None:
         raise _unsupported("budget", "budgets are not kept here yet; leave it out")
     if request.vault_ids:
         raise _unsupported("vault_ids", "the vaults of a session cannot be changed")
-    if named(request.agent) - {"update_mask"}:
-        raise _unsupported("agent", "the agent of a session cannot be changed here yet")
 
 
 def named(message: Patch) -> set[str]:

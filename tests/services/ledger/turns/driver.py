@@ -65,6 +65,15 @@ class Registry:
             agent=agent, environment=environment_pb2.Environment(id=ENVIRONMENT)
         )
 
+    async def OverrideAgent(
+        self, request: registry_pb2.OverrideAgentRequest
+    ) -> registry_pb2.OverrideAgentResponse:
+        agent = agent_pb2.SessionAgent()
+        agent.CopyFrom(request.agent)
+        agent.ClearField("tools")
+        agent.tools.extend(request.overrides.tools)
+        return registry_pb2.OverrideAgentResponse(agent=agent)
+
 
 class Tools:
     """Resolves every agent to one model without tools."""

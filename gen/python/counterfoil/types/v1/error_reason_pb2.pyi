@@ -75,6 +75,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The type of an environment's configuration cannot change."""
     ERROR_REASON_INVALID_METADATA: _ErrorReason.ValueType  # 34
     """Metadata would be beyond its limits."""
+    ERROR_REASON_AGENT_MODEL_REQUIRED: _ErrorReason.ValueType  # 41
+    """A session cannot run without a model."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the closed list of reasons for which a call fails. It travels as `google.rpc.ErrorInfo.reason` (without the
@@ -131,6 +133,8 @@ ERROR_REASON_CONFIG_TYPE_CHANGE: ErrorReason.ValueType  # 33
 """The type of an environment's configuration cannot change."""
 ERROR_REASON_INVALID_METADATA: ErrorReason.ValueType  # 34
 """Metadata would be beyond its limits."""
+ERROR_REASON_AGENT_MODEL_REQUIRED: ErrorReason.ValueType  # 41
+"""A session cannot run without a model."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
