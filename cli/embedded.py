@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from cli import composition
 from cli.offline import OfflineModel
+from foundation import measures
 from foundation.bootstrap import Kernel
 from foundation.datafolder import DataFolder
 from foundation.postgres import EmbeddedPostgres
@@ -62,6 +63,7 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
             lambda service: kernel.channel(service, credential=""),
             readiness=lambda: composition.readiness(kernel),
         )
+        kernel.watch(measures.STREAMS.watch(lambda: app.open_streams, "gateway"))
         rest = await serve(app, settings.host, settings.port)
         stack.push_async_callback(rest.stop)
         await composition.starter(composition.RUNNER)(kernel)

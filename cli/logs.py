@@ -15,15 +15,16 @@ from foundation.rpc import context
 _OURS = ("cli", "foundation", "gateway", "services")
 
 
-def configure(level: str = "info") -> None:
+def configure(level: str = "info", form: str = "auto") -> None:
     """Sends structlog and the standard library's loggers to standard error.
 
     `level` is the least severe of our own lines. Libraries stay at warning: below that, some write
-    what they send.
+    what they send. `form` is json, console, or auto: columns on a terminal.
     """
+    columns = form == "console" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.types.Processor = (
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if sys.stderr.isatty()
+        if columns
         else structlog.processors.JSONRenderer()
     )
     common: list[structlog.types.Processor] = [

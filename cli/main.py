@@ -12,7 +12,7 @@ import uvloop
 from pydantic import ValidationError
 
 from cli import logs, seal_keys
-from foundation import telemetry
+from foundation import metrics, telemetry
 from foundation.datafolder import FolderInUse
 from foundation.errors import Failure
 from foundation.postgres import PostgresFailed
@@ -58,13 +58,26 @@ def process_loop(
     name: str, settings: Settings, work: Callable[[Settings], Coroutine[Any, Any, None]]
 ) -> None:
     """Runs a process that goes on until it is stopped, with its logs and traces."""
-    logs.configure(settings.log_level)
-    telemetry.configure(f"counterfoil-{name}" if name else "counterfoil")
+    logs.configure(settings.log_level, settings.log_format)
+    known_as = f"counterfoil-{name}" if name else "counterfoil"
+    telemetry.configure(known_as)
     try:
         with one_line_errors(), suppress(KeyboardInterrupt):
+            measure(settings, known_as, embedded=not name)
             uvloop.run(work(settings))
     finally:
+        metrics.shutdown()
         telemetry.shutdown()
+
+
+def measure(settings: Settings, known_as: str, *, embedded: bool) -> None:
+    """Lets metrics be read: where the settings say, or for `run` at the usual port if it is free.
+
+    Raises OSError and ValueError for an address that cannot be served.
+    """
+    address = settings.metrics_address
+    chosen = address or (metrics.DEFAULT_ADDRESS if embedded else "")
+    metrics.configure(known_as, "" if chosen == "off" else chosen, required=bool(address))
 
 
 @contextmanager

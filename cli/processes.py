@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from cli import composition
+from foundation import measures
 from foundation.bootstrap import Kernel
 from foundation.settings import Settings
 from foundation.storage import ConfigurationError, SealRing
@@ -67,6 +68,7 @@ async def gateway(settings: Settings) -> AsyncGenerator[Started]:
             lambda name: kernel.channel(name, credential=""),
             readiness=lambda: _remote_readiness(kernel, PUBLIC_SERVICES),
         )
+        kernel.watch(measures.STREAMS.watch(lambda: app.open_streams, "gateway"))
         rest = await serve(app, settings.host, settings.port)
         stack.push_async_callback(rest.stop)
         yield Started(kernel, f"http://{settings.host}:{rest.port}")

@@ -14,6 +14,7 @@ import structlog
 from counterfoil.registry.v1 import registry_pb2, registry_pb2_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
+from foundation import measures
 from foundation.authentication import CachedAuthenticator
 from foundation.errors import Failure
 from foundation.idempotency import Replays
@@ -54,6 +55,7 @@ class Kernel:
         self._replays: dict[str, Replays] = {}
         self.host = Host(Admission(service_key, authenticator), self._replays.get)
         self._remotes: dict[tuple[str, str], RemoteChannel] = {}
+        self._watches: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -72,6 +74,7 @@ class Kernel:
                 variable = f"COUNTERFOIL_{service.upper()}_DATABASE_URL"
                 raise ConfigurationError(f"{variable} is not set: the {service} needs a database")
             opened = self._databases[service] = await Database.open(dsn, service=service)
+            self._watches.append(measures.CONNECTIONS.watch(lambda: opened.busy, service, "used"))
             if service in _REPLAYING:
                 replays = self._replays[service] = Replays(opened, self.ring, service)
                 self.spawn(replays.sweep(), f"{service}-replays")
@@ -111,6 +114,10 @@ class Kernel:
         """Serves a servicer; `add` is the generated `add_…Servicer_to_server`."""
         self.host.register(add, servicer)
 
+    def watch(self, end: Callable[[], None]) -> None:
+        """Keeps what ends a gauge's reading until the process stops."""
+        self._watches.append(end)
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Runs background work until the process stops. Work that ends with an error ends the
         process: a service without its dispatcher must not look alive."""
@@ -139,6 +146,8 @@ class Kernel:
         await self.host.stop()
         for remote in self._remotes.values():
             await remote.close()
+        for end in self._watches:
+            end()
         for database in self._databases.values():
             await database.close()
         if not self._failed.done():

@@ -38,6 +38,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning"] = Field(
         "info", description="Least severe log lines of ours; libraries stay at warning."
     )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="Form of log lines; auto: columns on a terminal, else JSON."
+    )
+    metrics_address: str = Field(
+        "", description="host:port for Prometheus, or off; empty: as in telemetry.md."
+    )
     runner_capacity: int = Field(64, ge=1, le=10_000, description="Turns a runner holds at once.")
 
     registry_address: str = ""

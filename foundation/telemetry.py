@@ -20,6 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from foundation.errors import Failure, name_of, surface_of
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
@@ -54,16 +55,20 @@ def configure(service_name: str, exporter: "SpanExporter | None" = None) -> None
     if exporter is None and not any(os.environ.get(name) for name in _ENDPOINTS):
         return
     # Imported only where it is used: together they take a quarter of a second.
-    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     shutdown()
-    name = os.environ.get("OTEL_SERVICE_NAME") or service_name
-    resource = Resource.create({SERVICE_NAME: name})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider = TracerProvider(resource=resource(service_name), shutdown_on_exit=False)
     provider.add_span_processor(_sending() if exporter is None else SimpleSpanProcessor(exporter))
     _State.provider, _State.tracer = provider, provider.get_tracer("counterfoil")
+
+
+def resource(service_name: str) -> "Resource":
+    """This process, for whoever reads what it records."""
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+
+    return Resource.create({SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME") or service_name})
 
 
 def _sending() -> Any:

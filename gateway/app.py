@@ -20,6 +20,7 @@ from foundation.rpc.admission import unauthenticated
 from gateway import frames, pages
 from gateway.answers import Answer, Headers, document, failure_answer, json_answer, unexpected
 from gateway.exchange import ClientGoneError, Exchange, Receive, Scope, Send
+from gateway.observed import Seen
 from gateway.routes import BindingError, Match, Route, Table, routes_of
 from gateway.streams import PING_SECONDS, EventStream
 from gateway.transcoding import Transcoder
@@ -79,6 +80,7 @@ class Gateway:
         self._readiness = readiness
         self._ping_seconds = ping_seconds
         self._open: set[EventStream] = set()
+        self._seen = Seen()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI scope; only HTTP is spoken here."""
@@ -87,7 +89,12 @@ class Gateway:
         exchange = Exchange(scope, receive, send, ids.new("request"))
         parent = _trace_of(exchange)
         with telemetry.span(exchange.method, telemetry.SpanKind.SERVER, parent=parent):
-            await self._serve(exchange)
+            await self._seen.watch(exchange, self._serve)
+
+    @property
+    def open_streams(self) -> int:
+        """How many event streams are open."""
+        return len(self._open)
 
     def end_streams(self) -> None:
         """Ends every open stream cleanly; called when the server stops."""
@@ -119,6 +126,7 @@ class Gateway:
         if route is None:
             await exchange.answer(_other_method(exchange, match.allowed))
             return
+        exchange.route, exchange.subject = route.template, match.values[0] if match.values else ""
         _describe(exchange, route)
         endpoint = self._endpoints[route]
         if not exchange.has_credential:

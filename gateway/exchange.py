@@ -38,6 +38,11 @@ class Exchange:
         self.method: str = scope["method"]
         self.query: bytes = scope["query_string"]
         self.started = False
+        self.status = 0
+        self.route = ""
+        """Template of the route that was found; empty for an unknown path."""
+        self.subject = ""
+        """What stands where the route has its first id, whether or not it is one."""
 
     @property
     def path(self) -> str:
@@ -129,6 +134,7 @@ class Exchange:
     async def start(self, status: int, headers: Headers) -> None:
         """Sends status and headers at once."""
         self.started = True
+        self.status = status
         span = trace.get_current_span()
         span.set_attribute("http.response.status_code", status)
         if status >= 500:

@@ -23,7 +23,7 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from foundation import ids, telemetry
+from foundation import ids, measures, telemetry
 from foundation.errors import Failure, invalid
 from foundation.idempotency import HEADER, METADATA, Replays, checked
 from foundation.json import InvalidJson, validate
@@ -161,6 +161,8 @@ def as_failure(error: Exception, where: str) -> Failure:
     """The failure that a caller may see; unexpected errors go to the log and become INTERNAL."""
     match error:
         case Failure():
+            if error.reason == reasons.ERROR_REASON_FENCED:
+                measures.FENCES.cell(where.split(".")[1]).value += 1
             return error
         case InvalidJson():
             return invalid(error.path, error.message)

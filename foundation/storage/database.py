@@ -57,6 +57,11 @@ class Database:
         readers.release(await readers.acquire())
         return cls(readers, writers, notifier)
 
+    @property
+    def busy(self) -> int:
+        """Connections in use."""
+        return self._readers.busy + self._writers.busy
+
     async def close(self) -> None:
         """Close every connection; transactions still open after 5 s are cut off."""
         await self._notifier.close()

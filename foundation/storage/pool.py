@@ -32,6 +32,11 @@ class Pool:
         self._closed = False
         self._drained = asyncio.Event()
 
+    @property
+    def busy(self) -> int:
+        """Connections in use."""
+        return len(self._busy)
+
     async def acquire(self) -> Connection:
         """A connection outside any transaction; waits for one. Raises Unavailable."""
         if self._closed:

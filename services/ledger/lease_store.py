@@ -52,6 +52,15 @@ SELECT EXISTS (
 )
 """
 
+# Uses the index of what can be claimed; its first row is the answer.
+_OLDEST = """
+SELECT extract(epoch FROM clock_timestamp() - claimable_at)::float8 FROM ledger.threads
+WHERE claimable_at <= clock_timestamp() AND claimable_at IS NOT NULL AND lease_stream IS NULL
+    AND NOT deleted
+ORDER BY claimable_at
+LIMIT 1
+"""
+
 # What a look every second may find; nothing is written when it finds nothing.
 _DUE = """
 SELECT EXISTS (
@@ -92,6 +101,12 @@ async def claimable(db: Database, now: datetime) -> bool:
     """Whether any turn can be claimed, as far as a look without a lock can tell."""
     found: bool = await db.fetchval(_CLAIMABLE, now)
     return found
+
+
+async def queue_age(db: Database) -> float:
+    """Seconds that the oldest turn that can be claimed has waited; 0 when there is none."""
+    found: float | None = await db.fetchval(_OLDEST)
+    return 0.0 if found is None else found
 
 
 async def renew(db: Database, stream_id: str, lease_ms: int) -> list[Record]:

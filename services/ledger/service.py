@@ -9,9 +9,10 @@ from counterfoil.ledger.v1 import session_pb2, session_pb2_grpc, turn_pb2, turn_
 from counterfoil.registry.v1 import registry_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2_grpc
 
+from foundation import measures
 from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import workspace
-from services.ledger import interrupt, lease_store, session_store
+from services.ledger import counting, interrupt, lease_store, session_store
 from services.ledger.attach import Attachments
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
@@ -35,6 +36,7 @@ async def start(kernel: "Kernel") -> None:
     db, ring = await kernel.database("ledger"), kernel.ring
     hub = Hub(db, ring, session_store.probe)
     lanes = Lanes(db, ring, hub)
+    lanes.subscribe(counting.count)
     dispatcher = Dispatcher(db, lanes, boots=kernel.boots)
     sessions = Sessions(
         lanes,
@@ -60,6 +62,8 @@ async def start(kernel: "Kernel") -> None:
             Verifier(db, ring, session_store.probe),
         ),
     )
+    kernel.watch(measures.STREAMS.watch(lambda: hub.subscribers, "ledger"))
+    kernel.watch(measures.QUEUE_AGE.watch_async(lambda: lease_store.queue_age(db)))
     kernel.spawn(hub.run(), "ledger-hub")
     kernel.spawn(dispatcher.run(), "ledger-dispatcher")
 

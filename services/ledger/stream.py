@@ -61,6 +61,7 @@ class Hub:
         self._feeds: dict[tuple[str, str], Feed] = {}
         # Tells our own notifications, which we need not hear, from those of other processes.
         self._name = secrets.token_hex(8)
+        self.subscribers = 0
 
     async def run(self) -> None:
         """Hear the wake-ups of other processes, and look for missed ones, until cancelled."""
@@ -127,6 +128,7 @@ class Hub:
             feed = self._feeds[key] = Feed(lambda after: self._page(*key, after, POSITION_MAX))
         subscriber = Subscriber(request.event_deltas, self._limits)
         feed.expect()
+        self.subscribers += 1
         try:
             position, over = await self._start(feed, subscriber, workspace_id, request)
             yield session_pb2.StreamEventsResponse(position_through=position, end=over)
@@ -147,6 +149,7 @@ class Hub:
                 if response.end:
                     return
         finally:
+            self.subscribers -= 1
             feed.leave(subscriber)
             if feed.unused and self._feeds.get(key) is feed:
                 del self._feeds[key]

@@ -13,10 +13,9 @@ from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
 
-from foundation import telemetry
 from foundation.errors import Failure
 from services.runner import answer as answers
-from services.runner import names, publishing
+from services.runner import names, observed, publishing
 from services.runner.adapter import (
     Answer,
     MessagesAdapter,
@@ -163,7 +162,8 @@ class Asker:
             def on_piece(piece: Piece) -> None:
                 previews.add(previewer.add(piece))
 
-            calling = asyncio.create_task(self._traced_call(body, stream, on_piece))
+            called = self._bounded_call(body, stream, on_piece)
+            calling = asyncio.create_task(observed.call(self._turn, called))
             interrupt = asyncio.create_task(self._turn.interrupt.wait())
             try:
                 await asyncio.wait({calling, interrupt}, return_when=asyncio.FIRST_COMPLETED)
@@ -174,24 +174,6 @@ class Asker:
                 interrupt.cancel()
                 calling.cancel()
                 await asyncio.gather(calling, interrupt, return_exceptions=True)
-
-    async def _traced_call(
-        self, body: bytes, stream: bool, on_piece: Callable[[Piece], None]
-    ) -> Answer:
-        """The provider call under a span with the GenAI attribute names."""
-        model = self._turn.claim.runtime.model
-        attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "anthropic",
-            "gen_ai.request.model": model,
-            "gen_ai.conversation.id": self._turn.thread.session_id,
-        }
-        with telemetry.span(f"chat {model}", telemetry.SpanKind.CLIENT, attributes) as span:
-            answer = await self._bounded_call(body, stream, on_piece)
-            span.set_attribute("gen_ai.response.finish_reasons", [answer.stop_reason])
-            span.set_attribute("gen_ai.usage.input_tokens", answer.usage.input_tokens)
-            span.set_attribute("gen_ai.usage.output_tokens", answer.usage.output_tokens)
-            return answer
 
     async def _bounded_call(
         self, body: bytes, stream: bool, on_piece: Callable[[Piece], None]

@@ -57,6 +57,11 @@ class Driver:
         self._attachment = Attachment(authorities.turns, self._name, capacity)
         self._draining = False
 
+    @property
+    def held(self) -> int:
+        """Turns that are being advanced."""
+        return len(self._held)
+
     async def run(self) -> None:
         """Attaches, and attaches again, until it is cancelled."""
         try:

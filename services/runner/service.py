@@ -6,6 +6,7 @@ from counterfoil.ledger.v1 import turn_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2_grpc
 
+from foundation import measures
 from foundation.bootstrap import Kernel
 from services.runner.adapter import MessagesAdapter
 from services.runner.authorities import Authorities
@@ -21,6 +22,7 @@ async def start(kernel: Kernel) -> None:
         auth=settings.model_auth,
     )
     driver = Driver(connect(kernel), adapter, capacity=settings.runner_capacity)
+    kernel.watch(measures.RUNNER_TURNS.watch(lambda: driver.held))
     kernel.spawn(_run(driver, adapter), "runner")
 
 

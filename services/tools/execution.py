@@ -17,6 +17,7 @@ from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
+from foundation import telemetry
 from foundation.errors import Failure
 from foundation.json import InvalidJson, parse
 from foundation.rpc.context import CallContext, current, serving
@@ -67,7 +68,15 @@ class Executor:
     async def _detached(self, request: tools_pb2.ExecuteRequest) -> None:
         # The caller's deadline must not cut off the commit of what was done.
         with serving(CallContext(current().request_id)):
-            await self._run(request)
+            attributes = {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": request.tool_name,
+                "gen_ai.tool.call.id": request.operation_id,
+                "gen_ai.tool.type": "function",
+                "gen_ai.conversation.id": request.fence.thread.session_id,
+            }
+            with telemetry.span(f"execute_tool {request.tool_name}", attributes=attributes):
+                await self._run(request)
 
     async def _run(self, request: tools_pb2.ExecuteRequest) -> None:
         tool = self._tools.find(request.tool_name, request.tool_version)

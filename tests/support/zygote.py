@@ -188,11 +188,13 @@ def _fork(control: socket.socket, request: dict[str, Any], reports: int) -> int:
 
 def _play(role: str, reports: int) -> int:
     from cli import logs
-    from foundation import failpoints, telemetry
+    from foundation import failpoints, metrics, telemetry
 
     failpoints.reload()
     logs.configure(os.environ.get("COUNTERFOIL_LOG_LEVEL", "info"))
     telemetry.configure(f"counterfoil-{role}")
+    # Only where a test asks for it: many systems run side by side.
+    metrics.configure(f"counterfoil-{role}", os.environ.get("COUNTERFOIL_METRICS_ADDRESS", ""))
 
     def report(found: dict[str, str]) -> None:
         os.write(reports, json.dumps(found).encode() + b"\n")
