@@ -1,12 +1,12 @@
 """What a committed change counts as in the metrics."""
 
-from counterfoil.ledger.v1 import events_pb2, turn_pb2
+from counterfoil.ledger.v1 import session_events_pb2, turn_pb2
 
 from foundation import measures
 from services.ledger.lanes import Change
 
 _QUARANTINED = turn_pb2.TURN_STATE_QUARANTINED
-_EXHAUSTED = events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
+_EXHAUSTED = session_events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
 
 _OUTCOMES = {
     turn_pb2.COMMIT_KIND_PARKED: measures.TURNS.cell("parked"),
