@@ -12,6 +12,7 @@ from tools.proto import script
 
 REPO = Path(__file__).resolve().parents[2]
 PACKAGES = (
+    "bench",
     "buf",
     "cli",
     "counterfoil",
