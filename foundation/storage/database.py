@@ -241,7 +241,8 @@ class Database:
         await self._notifier.unlisten(channel, callback)
 
     def notify_soon(self, channel: str, payload: str) -> None:
-        """Send a NOTIFY outside any writing transaction, soon; never raises, never waits.
+        """Tell the other processes of this service that listen, by a NOTIFY outside any writing
+        transaction, soon; never raises, never waits. While there are none, nothing is sent.
 
         Equal payloads that wait together are sent once, and at most one batch is on its way.
         Receivers get None instead of a payload above 7,999 bytes.

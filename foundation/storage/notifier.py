@@ -21,10 +21,23 @@ _PROBE_EVERY_S = 15.0
 _PROBE_S = 5.0
 # Stands for "look at everything again"; an empty payload is what PostgreSQL sends for none.
 _EVERYTHING = ""
+# How a process that begins to listen makes itself known to those that do.
+_PRESENCE = "counterfoil_presence"
+_OTHERS = """
+SELECT EXISTS (
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = current_setting('application_name')
+        AND pid <> pg_backend_pid()
+)
+"""
 
 
 class Notifier:
-    """Restores its connection and its channels by itself while anybody listens."""
+    """Restores its connection and its channels by itself while anybody listens.
+
+    While no other process of this service listens to the database, nothing is sent: a process that
+    begins to listen says so to the others, and asks who is there.
+    """
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
@@ -36,6 +49,8 @@ class Notifier:
         self._sender: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
+        self._others = True
+        """Whether another process may listen; until it was asked, one may."""
 
     async def listen(self, channel: str, callback: Callback) -> None:
         """See `Database.listen`."""
@@ -65,6 +80,8 @@ class Notifier:
         if len(self._pending) >= _PENDING_MAX:
             # The database was away for long; whoever listens has to look at everything anyway.
             self._pending = dict.fromkeys((name, _EVERYTHING) for name, _ in self._pending)
+        if not self._others:
+            return
         self._pending[channel, payload] = None
         if self._sender is None or self._sender.done():
             self._sender = telemetry.detached(self._send(), "storage-notify")
@@ -83,8 +100,10 @@ class Notifier:
             connection = await self._connect()
             connection.add_termination_listener(lambda _: self._lost.set())
             try:
+                await _run(connection, connection.add_listener(_PRESENCE, self._met))
                 for channel in self._callbacks:
                     await _run(connection, connection.add_listener(channel, self._receive))
+                await self._look_around(connection)
             except BaseException:
                 connection.terminate()
                 raise
@@ -94,6 +113,16 @@ class Notifier:
                 for channel in list(self._callbacks):
                     self._call(channel, None)
         return self._connection
+
+    async def _look_around(self, connection: Connection) -> None:
+        """Say that we listen, then look who else does: of two that begin together, one hears the
+        other or finds it."""
+        await _run(connection, _notify(connection, {(_PRESENCE, _EVERYTHING): None}))
+        self._others = await connection.fetchval(_OTHERS)
+
+    def _met(self, connection: Any, pid: int, _channel: str, _payload: object) -> None:
+        if pid != connection.get_server_pid():
+            self._others = True
 
     async def _keep(self) -> None:
         while True:
@@ -115,7 +144,7 @@ class Notifier:
                 return
             try:
                 async with asyncio.timeout(_PROBE_S):
-                    await connection.execute("SELECT 1")
+                    self._others = await connection.fetchval(_OTHERS)
             except DRIVER_ERRORS:
                 connection.terminate()
                 self._lost.set()

@@ -181,12 +181,11 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             self._ring.seal(body, *_part_identity(key[0], address))
             for address, body in zip(row.addresses, bodies, strict=True)
         ]
-        async with self._db.commit("context.prepare") as c:
-            admitted = await store.raise_fence(c, key, epoch)
-            created = admitted and await store.put_snapshot_with_parts(c, row, sealed)
-        if not admitted:
+        found = await store.put_snapshot_with_parts(self._db, row, sealed)
+        if not found["admitted"]:
             raise await self._refusal(key, epoch)
         warm.stored = (made.request_head, made.pins)
+        created: bool = found["stored"]
         return created
 
     async def _stored(self, key: ThreadKey, id: str, made: Recipe) -> Recipe:

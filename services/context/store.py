@@ -49,18 +49,35 @@ SELECT EXISTS (SELECT FROM fence) AS admitted, (SELECT complete FROM known) AS c
        EXISTS (SELECT FROM stored) AS stored
 """
 
-# The update changes nothing; it locks the row against a tombstone that would take it along.
-PUT_PARTS = """
-INSERT INTO context.parts AS p (workspace_id, address, body_sealed)
-SELECT $1, address, body FROM unnest($2::bytea[], $3::bytea[]) AS t (address, body)
-ORDER BY address
-ON CONFLICT (workspace_id, address) DO UPDATE SET body_sealed = p.body_sealed
-"""
-
-PUT_PART_USES = """
-INSERT INTO context.part_uses (workspace_id, session_id, thread_id, address)
-SELECT $1, $2, $3, unnest($4::bytea[])
-ON CONFLICT DO NOTHING
+# The same with the parts, for a thread that may not have used them: $12 are their sealed bodies. An
+# update of a part changes nothing, but locks the row against a tombstone that would take it along.
+PUT_SNAPSHOT_WITH_PARTS = """
+WITH fence AS (
+    INSERT INTO context.fences AS f (workspace_id, session_id, thread_id, epoch_max, snapshots)
+    VALUES ($1, $2, $3, $4, 1)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
+    SET epoch_max = excluded.epoch_max, snapshots = f.snapshots + 1
+    WHERE f.epoch_max <= excluded.epoch_max
+    RETURNING snapshots
+), part AS (
+    INSERT INTO context.parts AS p (workspace_id, address, body_sealed)
+    SELECT $1, given.address, given.body
+    FROM fence, unnest($11::bytea[], $12::bytea[]) AS given (address, body)
+    ORDER BY given.address
+    ON CONFLICT (workspace_id, address) DO UPDATE SET body_sealed = p.body_sealed
+    RETURNING address
+), use AS (
+    INSERT INTO context.part_uses (workspace_id, session_id, thread_id, address)
+    SELECT $1, $2, $3, part.address FROM part
+    ON CONFLICT DO NOTHING
+), stored AS (
+    INSERT INTO context.snapshots (workspace_id, session_id, thread_id, id, turn_id, round,
+        attempt_epoch, attempt_number, ordinal, recipe_sealed)
+    SELECT $1, $2, $3, $5, $6, $7, $8, $9, fence.snapshots, $10 FROM fence
+    ON CONFLICT (workspace_id, session_id, thread_id, id) DO NOTHING
+    RETURNING id
+)
+SELECT EXISTS (SELECT FROM fence) AS admitted, EXISTS (SELECT FROM stored) AS stored
 """
 
 GET_PARTS = """
@@ -153,16 +170,11 @@ async def put_snapshot(db: Database, row: NewSnapshot) -> Record:
 
 
 async def put_snapshot_with_parts(
-    c: Connection, row: NewSnapshot, bodies_sealed: Sequence[bytes]
-) -> bool:
-    """Store a snapshot and its parts under the fence's lock; False when it existed."""
-    key = row[:3]
-    await c.execute(PUT_PARTS, row.workspace_id, row.addresses, bodies_sealed)
-    await c.execute(PUT_PART_USES, *key, row.addresses)
-    found = await c.fetchrow(PUT_SNAPSHOT, *row)
-    assert found is not None
-    stored: bool = found["stored"]
-    return stored
+    db: Database, row: NewSnapshot, bodies_sealed: Sequence[bytes]
+) -> Record:
+    """Store a snapshot and its parts: admitted, stored."""
+    found = await db.commit_one("context.prepare", PUT_SNAPSHOT_WITH_PARTS, *row, bodies_sealed)
+    return found[0]
 
 
 async def parts(db: Database, workspace_id: str, addresses: Sequence[bytes]) -> dict[bytes, bytes]:

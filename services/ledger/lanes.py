@@ -312,19 +312,34 @@ class Lanes:
             self._tell(change)
         return change
 
-    async def create(self, failpoint: str, new: "session_store.NewSession") -> Change:
-        """Insert a session and admit what comes with it, as `new.admit` says."""
-        key = new.workspace_id, new.session.id
+    async def create(self, failpoint: str, new: session_store.NewSession) -> Record:
+        """Insert a session that waits; its row."""
+        sql, values = session_store.insertion(self.ring, new)
+        (row,) = await self.db.commit_one(failpoint, sql, *values)
+        lane = session_store.lane_of(new)
+        self._runtimes.keep(lane, new.runtime)
+        self._keep_committed(lane)
+        return row
+
+    async def create_with(
+        self, failpoint: str, new: session_store.NewSession, admit: Callable[[Change], None]
+    ) -> Change:
+        """Insert a session and admit what comes with it."""
+        sql, values = session_store.insertion(self.ring, new)
+        lane = session_store.lane_of(new)
+        self._runtimes.keep(lane, new.runtime)
         async with self.db.commit(failpoint) as connection:
-            lane = await session_store.insert(connection, self.ring, new)
-            self._runtimes.keep(lane, new.runtime)
+            await connection.execute(sql, *values)
             change = self._locked(connection, lane)
-            new.admit(change)
+            admit(change)
             await self._write(change)
-        if not self.db.joined:
-            self._keep(key, change.after())
+        self._keep_committed(change.after())
         self._tell_soon(change)
         return change
+
+    def _keep_committed(self, lane: Lane | None) -> None:
+        if lane is not None and not self.db.joined:
+            self._keep((lane.session.workspace_id, lane.session.session_id), lane)
 
     def _locked(self, connection: Connection, lane: Lane) -> Change:
         return Change(connection, lane, Before.of(lane), self.ring, connection)

@@ -1,6 +1,5 @@
 """SQL of sessions: create, read, change, archive, delete, erase."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from services.ledger.log_probe import Reader, SessionHead
 from services.ledger.log_row import LogHead
 
 if TYPE_CHECKING:
-    from services.ledger.change import Change
+    pass
 
 _INSERT = """
 WITH session AS (
@@ -24,10 +23,15 @@ WITH session AS (
         cache_creation_tokens, active_ms, log_position, log_digest, created_at, updated_at,
         agent_version)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, 0, 0, 0, 0, '', $10, $10, $12)
+    RETURNING session_id, thread_id, environment_id, status, input_tokens, output_tokens,
+        cache_read_tokens, cache_creation_tokens, active_ms, running_since, created_at, updated_at,
+        archived_at
+), thread AS (
+    INSERT INTO ledger.threads (workspace_id, session_id, thread_id, epoch, deleted, ended,
+        head_seq, head_digest, created_at)
+    VALUES ($1, $2, $3, 0, false, $11, 0, '', $10)
 )
-INSERT INTO ledger.threads (workspace_id, session_id, thread_id, epoch, deleted, ended, head_seq,
-    head_digest, created_at)
-VALUES ($1, $2, $3, 0, false, $11, 0, '', $10)
+SELECT * FROM session
 """
 
 _GET = """
@@ -123,21 +127,20 @@ SELECT workspace_id, session_id, thread_id FROM ledger.sessions WHERE session_id
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """A session to insert; `admit` decides what comes with it, under its lock."""
+    """A session to insert."""
 
     workspace_id: str
     thread_id: str
     session: session_pb2.Session
     runtime: runtime_pb2.SessionRuntime
     created_at: datetime
-    admit: "Callable[[Change], None]"
 
 
-async def insert(connection: Connection, ring: SealRing, new: NewSession) -> Lane:
-    """Insert a session that waits, with its primary thread; its lane."""
+def insertion(ring: SealRing, new: NewSession) -> tuple[str, tuple[object, ...]]:
+    """The statement that inserts a session that waits, with its primary thread, and returns its
+    row; and the statement's parameters."""
     id_ = new.session.id
-    await connection.execute(
-        _INSERT,
+    return _INSERT, (
         new.workspace_id,
         id_,
         new.thread_id,
@@ -151,6 +154,11 @@ async def insert(connection: Connection, ring: SealRing, new: NewSession) -> Lan
         Ended.COMMITTED,
         new.session.agent.version,
     )
+
+
+def lane_of(new: NewSession) -> Lane:
+    """The lane of a session that was just inserted."""
+    id_ = new.session.id
     session = Session(
         workspace_id=new.workspace_id,
         session_id=id_,

@@ -56,23 +56,25 @@ class Sessions:
         )
         if request.HasField("title"):
             session.title = request.title
+        new = session_store.NewSession(
+            workspace_id,
+            ids.new("thread"),
+            session,
+            runtime,
+            _to_the_millisecond(datetime.now(UTC)),
+        )
+        if not batch:
+            row = await self._lanes.create("ledger.create_session", new)
+            return resource.session(row, session, datetime.now(UTC))
         with self._dispatcher.reservation() as reservation:
 
             def admit(change: Change) -> None:
-                if batch:
-                    admission.admit(change.lane, batch)
-                    admission.check_size(change.lane)
-                    reservation.take(change)
+                admission.admit(change.lane, batch)
+                admission.check_size(change.lane)
+                reservation.take(change)
 
-            new = session_store.NewSession(
-                workspace_id,
-                ids.new("thread"),
-                session,
-                runtime,
-                _to_the_millisecond(datetime.now(UTC)),
-                admit,
-            )
-            reservation.give(await self._lanes.create("ledger.create_session", new))
+            change = await self._lanes.create_with("ledger.create_session", new, admit)
+            reservation.give(change)
         return await self.get(workspace_id, session.id)
 
     async def get(self, workspace_id: str, session_id: str) -> session_pb2.Session:

@@ -178,18 +178,22 @@ class Owner:
         system_bodies: Sequence[bytes],
     ) -> int:
         """Rows 13 and 14: every call of the round has an answer; results enter the history."""
-        await self._settle_answers(scope, calls)
-        request = journal_pb2.GetOperationsRequest(
-            thread=self._turn.thread, operation_ids=[call.operation_id for call in calls]
-        )
-        known = await answered(self._to.journal.GetOperations, request)
-        await self._writer.append_results(scope.round, calls, known.operations, system_bodies)
+        known = await self._settle_answers(scope, calls)
+        missing = [call.operation_id for call in calls if call.operation_id not in known]
+        if missing:
+            request = journal_pb2.GetOperationsRequest(
+                thread=self._turn.thread, operation_ids=missing
+            )
+            found = await answered(self._to.journal.GetOperations, request)
+            known |= {operation.id: operation for operation in found.operations}
+        await self._writer.append_results(scope.round, calls, known, system_bodies)
         return scope.round + 1
 
     async def _settle_answers(
         self, scope: journal_pb2.RoundScope, calls: Sequence[turn_pb2.RoundCall]
-    ) -> None:
-        """Answers and denials become outcomes in one commit; then allowed calls run."""
+    ) -> dict[str, journal_pb2.Operation]:
+        """Answers and denials become outcomes in one commit; then allowed calls run. The operations
+        that ended so, by id."""
         outcomes: list[tuple[str, journal_pb2.Outcome]] = []
         denied: list[turn_pb2.RoundCall] = []
         allowed: list[turn_pb2.RoundCall] = []
@@ -205,16 +209,16 @@ class Owner:
                 allowed.append(call)
         done = await self._executor.decide(scope, outcomes)
         await self._executor.publish([(call, done[call.operation_id]) for call in denied])
-        await self._run_allowed(scope, allowed)
+        return done | await self._run_allowed(scope, allowed)
 
     async def _run_allowed(
         self, scope: journal_pb2.RoundScope, allowed: Sequence[turn_pb2.RoundCall]
-    ) -> None:
+    ) -> dict[str, journal_pb2.Operation]:
         if not allowed:
-            return
+            return {}
         inputs = await self._recovery.inputs_of(scope.round)
         versions = {tool.name: tool.version for tool in self._claim.runtime.tools}
         runnable = [
             (call, inputs[call.block_index], versions.get(call.name, "")) for call in allowed
         ]
-        await self._executor.run_all(scope, runnable)
+        return await self._executor.run_all(scope, runnable)

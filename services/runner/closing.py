@@ -59,7 +59,7 @@ class Closer:
             await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
             self._turn.skip(late)
         if calls and (round_, RESULTS) not in self._turn.entries:
-            operations = await self._close_calls(calls)
+            operations = {op.id: op for op in await self._close_calls(calls)}
             bodies = self._turn.claim.answer_system_bodies
             await self._writer.append_results(round_, calls, operations, bodies)
         await self._commit(turn_pb2.COMMIT_KIND_SETTLED, round_=round_)
@@ -112,9 +112,9 @@ class Closer:
             return
         newest = self._turn.newest_answer()
         round_ = self._turn.claim.round if newest is None else newest.round
-        operations = await self._close_calls(calls)
+        operations = {op.id: op for op in await self._close_calls(calls)}
         await self._writer.append_results(round_, calls, operations, system_bodies)
-        await self._publisher.publish_results(calls, {op.id: op for op in operations})
+        await self._publisher.publish_results(calls, operations)
 
     async def _close_calls(
         self, calls: Sequence[turn_pb2.RoundCall]

@@ -1,6 +1,6 @@
 """Writes a turn's input and results into the transcript: rows 3 and 14."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
@@ -36,16 +36,15 @@ class Writer:
         self,
         round_number: int,
         calls: Sequence[turn_pb2.RoundCall],
-        operations: Sequence[journal_pb2.Operation],
+        operations: Mapping[str, journal_pb2.Operation],
         system_bodies: Sequence[bytes],
     ) -> None:
-        """Row 14: references to the outcomes, in use order."""
-        by_id = {operation.id: operation for operation in operations}
+        """Row 14: references to the outcomes (operations by id), in use order."""
         results = [
             transcript_pb2.ResultReference(
                 operation_id=call.operation_id,
                 block_index=call.block_index,
-                projection_digest=by_id[call.operation_id].projection.digest,
+                projection_digest=operations[call.operation_id].projection.digest,
             )
             for call in calls
         ]

@@ -96,8 +96,9 @@ async def test_a_pool_recovers_when_postgresql_is_started_again(
 ) -> None:
     dsn = await server.start(folder)
     db = await Database.open(dsn, service="test")
+    other = await Database.open(dsn, service="test")
     heard: asyncio.Queue[str | None] = asyncio.Queue()
-    await db.listen("wake", heard.put_nowait)
+    await other.listen("wake", heard.put_nowait)
     await asyncio.gather(*(db.fetchval("SELECT pg_sleep(0.01)") for _ in range(8)))
     await server.stop()
     for _ in range(3):
@@ -112,6 +113,7 @@ async def test_a_pool_recovers_when_postgresql_is_started_again(
     async with asyncio.timeout(10):
         assert await heard.get() is None
         assert await heard.get() == "meanwhile"
+    await other.close()
     await db.close()
 
 

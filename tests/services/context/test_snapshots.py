@@ -34,7 +34,7 @@ async def test_schema_is_what_the_migrations_make(bench: Bench) -> None:
 
 
 async def test_every_statement_prepares(bench: Bench) -> None:
-    assert await assert_sql_prepares(store, bench.dsn) == 16
+    assert await assert_sql_prepares(store, bench.dsn) == 15
 
 
 async def test_the_next_request_begins_with_this_ones_messages(bench: Bench) -> None:
@@ -284,12 +284,16 @@ async def test_a_deletion_never_takes_a_part_that_another_thread_is_about_to_use
     reached, go_on = asyncio.Event(), asyncio.Event()
 
     async def pause(name: str) -> None:
-        if name == "context.prepare.before":
+        if name == "test.slow.before":
             reached.set()
             await go_on.wait()
 
+    async def prepare_slowly() -> pb.PreparedRequest:
+        async with bench.db.joint("test.slow"):
+            return await bench.prepare(thread=OTHER, head=head)
+
     failpoints.install(pause)
-    preparing = asyncio.create_task(bench.prepare(thread=OTHER, head=head))
+    preparing = asyncio.create_task(prepare_slowly())
     await reached.wait()  # the other thread's use is written, not committed
     deleting = asyncio.create_task(bench.tombstone())
     while not await bench.db.fetchval(_WAITING):  # noqa: ASYNC110
