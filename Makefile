@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: bench bench-profile help run demo test test-full test-hitl-gate proto proto-check proto-baseline breaking lint \
+.PHONY: bench bench-profile help run demo test test-full test-hitl-gate proto proto-check \
+	proto-baseline contracts breaking lint \
 	format lock clean install install-dev
 
 BIN := .venv/bin
@@ -48,15 +49,20 @@ format: install-dev ## sort imports and format the code
 
 proto: install-dev ## write gen/python and gateway/openapi.json from the contracts
 	@$(BIN)/python -m tools.proto
+	@$(BIN)/python -m tools.client
 	@$(OPENAPI)
 
 proto-check: install-dev ## fail when gen/python or gateway/openapi.json is not what the contracts say
 	@$(BIN)/python -m tools.proto --check
+	@$(BIN)/python -m tools.client --check
 	@$(OPENAPI) --check
 
 proto-baseline: install-dev ## accept the contracts of now as what must not break
 	@$(BIN)/python -m tools.proto baseline
 	@$(OPENAPI) baseline
+
+contracts: install-dev ## write dist/contracts/counterfoil.binpb: the contracts for any language
+	@$(BIN)/python -m tools.proto bundle
 
 breaking: install-dev ## compare the contracts with their baselines, for gRPC and for REST
 	@$(BIN)/python -m tools.proto breaking

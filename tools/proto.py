@@ -24,6 +24,7 @@ PROTO_DIR = REPO / "proto"
 GEN_DIR = REPO / "gen" / "python"
 BUILD_DIR = REPO / "build" / "proto"
 BASELINE = PROTO_DIR / "baseline.binpb"
+BUNDLE = REPO / "dist" / "contracts" / "counterfoil.binpb"
 
 PACKAGE = "counterfoil"
 VALIDATE_PROTO = "buf/validate/validate.proto"
@@ -207,7 +208,7 @@ def breaking_command() -> None:
 def main() -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.proto", description=__doc__)
-    commands = ("generate", "lint", "breaking", "baseline")
+    commands = ("generate", "lint", "breaking", "baseline", "bundle")
     parser.add_argument("command", nargs="?", choices=commands, default="generate")
     parser.add_argument("--check", action="store_true", help="compare gen/python, do not write it")
     options = parser.parse_args()
@@ -219,6 +220,9 @@ def main() -> int:
                 breaking_command()
             case "baseline":
                 write_image(PROTO_DIR, BASELINE, source_info=False)
+            case "bundle":
+                write_image(PROTO_DIR, BUNDLE, source_info=True)
+                print(BUNDLE.relative_to(REPO))
             case _:
                 return generate_command(check=options.check)
     except ContractError as error:

@@ -47,9 +47,6 @@ LOCAL = {
 }
 """Helpers that make requests through other methods."""
 
-NOT_SERVED = "not served yet"
-"""A part of something that is supported otherwise."""
-
 _CALL = re.compile(
     r"self\._(get_api_list|get|post|put|patch|delete)\(\s*(?:path_template\(\s*)?\"(/v1/[^\"?]*)"
 )
@@ -71,7 +68,7 @@ part is missing.
 
 
 class UnexplainedError(Exception):
-    """A method of the SDK whose route cannot be found in its source."""
+    """A method whose route is not found in the SDK, or is neither served nor refused."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def verdict(method: Method, table: Table) -> str:
         return "supported"
     feature = feature_of(method.path)
     if feature is None:
-        return NOT_SERVED
+        raise UnexplainedError(f"{method.verb} {method.path} is neither served nor refused by name")
     later = f"planned: {feature.planned}" if feature.planned else "not planned yet"
     return f"refused: {feature.name} ({later})"
 

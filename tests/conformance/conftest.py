@@ -1,13 +1,14 @@
 """A running system and the client programs."""
 
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.client import Client, Program
-from tests.conformance.installs import DRIVERS, python_environment
+from tests.conformance.installs import DRIVERS, REPO, contracts, node_folder, python_environment
 from tests.support.postgres import SessionPostgres
 from tests.support.system import System, system_of
 from tests.support.system_fixtures import model, pytest_runtest_makereport, zygote
@@ -45,10 +46,39 @@ def anthropic_0_94_async() -> Generator[Client]:
     yield from anthropic_client(str(python_environment("anthropic_0_94")), "async")
 
 
+@pytest.fixture(scope="session")
+def counterfoil_python() -> Generator[Client]:
+    """Our own client for Python."""
+    command = [sys.executable, str(DRIVERS / "counterfoil_python.py")]
+    yield from client(command, DRIVERS, rest=False, PYTHONPATH=str(REPO / "clients" / "python"))
+
+
+@pytest.fixture(scope="session")
+def anthropic_node() -> Generator[Client]:
+    """The newest official SDK for JavaScript."""
+    folder = node_folder()
+    yield from client(["node", "anthropic_sdk.mjs"], folder, rest=True)
+
+
+@pytest.fixture(scope="session")
+def grpc_js() -> Generator[Client]:
+    """gRPC for JavaScript."""
+    folder = node_folder()
+    yield from client(["node", "grpc_js.mjs", str(contracts())], folder, rest=False)
+
+
 def anthropic_client(python: str, kind: str) -> Generator[Client]:
     """The official Python SDK of an environment."""
-    program = Program([python, str(DRIVERS / "anthropic_python.py"), kind], DRIVERS, {})
-    yield Client(program, rest=True)
+    command = [python, str(DRIVERS / "anthropic_python.py"), kind]
+    yield from client(command, DRIVERS, rest=True)
+
+
+def client(
+    command: Sequence[str], folder: Path, *, rest: bool, **environment: str
+) -> Generator[Client]:
+    """A client for the whole run of the tests."""
+    program = Program(command, folder, environment)
+    yield Client(program, rest=rest)
     program.stop()
 
 

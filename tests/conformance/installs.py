@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tools import proto
+
 REPO = Path(__file__).resolve().parents[2]
 DRIVERS = Path(__file__).parent / "drivers"
 _BUILD = REPO / "build" / "clients"
@@ -44,6 +46,27 @@ def python_environment(name: str) -> Path:
         run([folder / "bin/python", "-m", "pip", "install", "--quiet", "-r", pins], REPO)
 
     return _installed(name, [pins], install) / "bin" / "python"
+
+
+def node_folder() -> Path:
+    """A copy of `drivers/node` with its packages."""
+    source = DRIVERS / "node"
+
+    def install(folder: Path) -> None:
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+
+    return _installed("node", sorted(source.iterdir()), install)
+
+
+def contracts() -> Path:
+    """What `make contracts` writes, of the contracts of now."""
+
+    def compile(folder: Path) -> None:
+        proto.write_image(proto.PROTO_DIR, folder / proto.BUNDLE.name, source_info=True)
+
+    own = [proto.PROTO_DIR / name for name in proto.contract_names(proto.PROTO_DIR)]
+    return _installed("contracts", own, compile) / proto.BUNDLE.name
 
 
 def _installed(name: str, inputs: Sequence[Path], install: Callable[[Path], None]) -> Path:

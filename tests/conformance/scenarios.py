@@ -165,6 +165,36 @@ async def sessions_live(client: Client, _: Model) -> None:
     assert caught.value.kind == "not found"
 
 
+async def agent_versions(client: Client, _: Model) -> None:
+    """Every change is a version; sessions keep theirs, and only the newest can be changed."""
+    agent = await client.do("agent_create", name="first", tools=["weather"])
+    assert (agent["version"], agent["archived"]) == (1, False)
+    for version, name in enumerate(["second", "third"], start=1):
+        made = await client.do("agent_update", id=agent["id"], version=version, name=name)
+        assert (made["version"], made["name"]) == (version + 1, name)
+    again = await client.do("agent_update", id=agent["id"], version=3, name="third")
+    assert again["version"] == 3
+    with pytest.raises(Refused) as caught:
+        await client.do("agent_update", id=agent["id"], version=2, name="late")
+    assert caught.value.kind == "conflict"
+    for limit in (1, 2, 100):
+        listed = await client.do("agent_versions", id=agent["id"], limit=limit)
+        found = [(one["version"], one["name"]) for one in listed]
+        assert found == [(3, "third"), (2, "second"), (1, "first")]
+    assert (await client.do("agent_get", id=agent["id"], version=1))["name"] == "first"
+    assert (await client.do("agent_get", id=agent["id"]))["name"] == "third"
+    environment = await client.do("environment_create", name="versions")
+    ids = {"agent_id": agent["id"], "environment_id": environment["id"]}
+    assert (await client.do("session_create", **ids))["agent_version"] == 3
+    older = await client.do("session_create", **ids, agent_version=1)
+    assert older["agent_version"] == 1
+    assert (await client.do("agent_archive", id=agent["id"]))["archived"]
+    assert (await client.do("session_get", id=older["id"]))["agent_version"] == 1
+    with pytest.raises(Refused) as caught:
+        await client.do("session_create", **ids)
+    assert "archived" in caught.value.message
+
+
 Scenario = Callable[[Client, Model], Awaitable[None]]
 
 SCENARIOS: list[Scenario] = [
@@ -175,4 +205,5 @@ SCENARIOS: list[Scenario] = [
     pagination,
     errors,
     sessions_live,
+    agent_versions,
 ]

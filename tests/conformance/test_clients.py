@@ -7,10 +7,11 @@ from tests.conformance.client import Client
 from tests.conformance.scenarios import SCENARIOS, Scenario
 from tests.support.system import System
 
-FULL = ["anthropic_0_94_sync", "anthropic_0_94_async"]
+FULL = ["anthropic_0_94_sync", "anthropic_0_94_async", "anthropic_node", "grpc_js"]
 CLIENTS = [
     "anthropic_sync",
     "anthropic_async",
+    "counterfoil_python",
     *(pytest.param(name, marks=pytest.mark.full) for name in FULL),
 ]
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import anthropic
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from cli.demo_stage import Server, counterfoil, without_settings
 from foundation.settings import DEVELOPMENT_KEY
 from tests.readme.documents import REPO, RUNNABLE, SHOWN, Block, blocks
+from tools import proto
 
 SECONDS_MAX = 60
 README_URL = "http://127.0.0.1:8080"
@@ -112,7 +114,21 @@ def reads_a_session(block: Block, server: Server, folder: Path) -> None:
     run_counterfoil(["turns", "release", "--help"], own, folder)
 
 
+def writes_the_contracts(block: Block, _: Server, folder: Path) -> None:
+    """The descriptor set holds every contract and all that it imports."""
+    target = folder / "contracts.binpb"
+    proto.write_image(proto.PROTO_DIR, target, source_info=True)
+    names = {file.name for file in FileDescriptorSet.FromString(target.read_bytes()).file}
+    assert {"buf/validate/validate.proto", "google/api/annotations.proto"} < names
+    assert set(proto.contract_names(proto.PROTO_DIR)) < names
+    dry = subprocess.run(
+        [*block.code.split(), "-n"], cwd=REPO, capture_output=True, text=True, check=True
+    )
+    assert dry.stdout.splitlines()[-1] == ".venv/bin/python -m tools.proto bundle"
+
+
 HOW: dict[str, How] = {
+    "docs/reference/contracts.md: make contracts": writes_the_contracts,
     "README.md: make run": serves,
     "README.md: .venv/bin/python -m examples.hitl_gate": asks_a_human,
     "README.md: import time": answers_when_pasted,

@@ -1,0 +1,63 @@
+"""`clients/python` does what its README says, and misses nothing when the server goes away."""
+
+import asyncio
+import os
+import re
+import sys
+from typing import Any
+
+from counterfoil_client import Counterfoil, CustomTool, Event, message, tool_result
+
+from foundation.settings import DEVELOPMENT_KEY
+from tests.conformance.installs import REPO
+from tests.support.model import script, text, use
+from tests.support.system import System
+
+README = REPO / "clients" / "python" / "README.md"
+
+
+def connect(system: System) -> Counterfoil:
+    host, _, port = system.addresses["ledger"].rpartition(":")
+    return Counterfoil(host, int(port), key=DEVELOPMENT_KEY)
+
+
+async def test_the_readme_works_as_printed(system: System) -> None:
+    found = re.search(r"^```python\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    port = system.addresses["ledger"].rpartition(":")[2]
+    assert found[1].count("8081") == 1
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", found[1].replace("8081", port)),
+        env={"PATH": os.defpath, "PYTHONPATH": str(REPO / "clients" / "python")},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await program.communicate()
+    assert program.returncode == 0, err.decode()
+    types = [line.split()[0] for line in out.decode().splitlines()]
+    assert "agent.custom_tool_use" in types
+    assert types[-1] == "session.status_idle"
+
+
+async def test_a_stream_goes_on_where_a_dead_server_left_it(system: System) -> None:
+    async with connect(system) as client:
+        tool = CustomTool("weather", "The weather.", {"text": {"type": "string"}})
+        agent = await client.create_agent("guide", model="any", tools=[tool])
+        environment = await client.create_environment("guide")
+        session = await client.create_session(agent.id, environment.id)
+        asks = script({"content": [use("weather", text="Oslo")]}, {"content": [text("Warm.")]})
+        before: list[Event] = await session.ask(asks)
+        assert before[-1].stop_reason == "requires_action"
+        (call,) = (event for event in before if event.type == "agent.custom_tool_use")
+        rest: Any = asyncio.create_task(session.until_idle())
+        await system.kill()
+        await system.start()
+        await session.send(tool_result(call, "25 degrees"))
+        after: list[Event] = await rest
+        assert after[-1].stop_reason == "end_turn"
+        history = await session.history()
+        seen = [event for event in before + after if not event.queued]
+        assert [event.data for event in seen] == [event.data for event in history]
+        echo = (await session.send(message("more"), idempotency_key="key-1"))[0]
+        again = (await session.send(message("more"), idempotency_key="key-1"))[0]
+        assert echo == again
