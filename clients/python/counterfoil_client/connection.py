@@ -61,6 +61,7 @@ class Counterfoil:
     ) -> None:
         self._channel = Channel(host, port, ssl=tls or None)
         metadata = {"authorization": f"Bearer {key}"}
+        self._metadata = metadata
         self.agents = AgentServiceStub(self._channel, metadata=metadata)
         self.environments = EnvironmentServiceStub(self._channel, metadata=metadata)
         self.sessions = SessionServiceStub(self._channel, metadata=metadata)
@@ -119,4 +120,4 @@ class Counterfoil:
 
     def session(self, id: str) -> Session:
         """A session that exists."""
-        return Session(self.sessions, id)
+        return Session(self.sessions, id, self._metadata)

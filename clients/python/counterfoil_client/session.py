@@ -23,21 +23,25 @@ _PAUSE_SECONDS_MAX = 5.0
 class Session:
     """A session by its id. It keeps the position up to which it was read."""
 
-    def __init__(self, stub: SessionServiceStub, id: str) -> None:
+    def __init__(self, stub: SessionServiceStub, id: str, credentials: Mapping[str, str]) -> None:
         self.id = id
         self.position: int | None = None
         """Everything up to here was delivered by `events`; None before the first event."""
         self._stub = stub
+        self._credentials = credentials
 
     async def send(self, *events: ClientEvent, idempotency_key: str | None = None) -> list[Event]:
         """Sends events, all or none, and returns them as they were stored.
 
         With a key, a repetition within 24 hours gets the first answer and changes nothing.
         """
-        metadata = {} if idempotency_key is None else {"idempotency-key": idempotency_key}
+        # What a call brings along replaces the stub's own metadata.
+        metadata = dict(self._credentials)
+        if idempotency_key is not None:
+            metadata["idempotency-key"] = idempotency_key
         request = SubmitEventsRequest(session_id=self.id, events=list(events))
         async with translated():
-            response = await self._stub.submit_events(request, metadata=metadata or None)
+            response = await self._stub.submit_events(request, metadata=metadata)
         return [Event.of_json(raw) for raw in response.data]
 
     async def history(self, limit: int = 1000) -> list[Event]:

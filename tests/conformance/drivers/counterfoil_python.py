@@ -87,7 +87,7 @@ class Driver:
         """A new connection."""
         if self._client is not None:
             self._client.close()
-        host, _, port = grpc_address.rpartition(":")
+        host, port = grpc_address.rsplit(":", 1)
         self._client = Counterfoil(host, int(port), key=key)
         return "counterfoil-client"
 
