@@ -1,10 +1,12 @@
 """The history as pages: events in the order in which they took effect, queued ones last."""
 
+from datetime import datetime
+
 from counterfoil.ledger.v1 import session_pb2
 
 from foundation.errors import invalid, not_found
 from foundation.storage import Database, SealRing
-from services.ledger import log_cursor, log_entry, log_page_store
+from services.ledger import log_cursor, log_entry, log_page_store, log_times
 from services.ledger.log_probe import SessionProbe
 from services.ledger.log_schema import KIND_QUEUED
 from services.ledger.log_types import FILTERS
@@ -34,7 +36,7 @@ class History:
         """
         session_id = request.session_id
         descending = request.order == session_pb2.LIST_ORDER_DESC
-        types = _types(request)
+        types, times = _types(request), log_times.of(request)
         cursor = log_cursor.begin(descending)
         if request.HasField("page"):
             cursor = log_cursor.read(self._ring, workspace_id, session_id, descending, request.page)
@@ -42,13 +44,17 @@ class History:
         if found is None or found.deleted:
             raise not_found("session", session_id)
         limit = request.limit if request.HasField("limit") else _LIMIT_DEFAULT
+        span = log_times.EVERYTHING
+        if times is not None:
+            span = await self._span(workspace_id, session_id, found.head.position, times)
+            if request.HasField("page") and not span.admits(cursor, descending):
+                raise invalid("page", "the created_at filter excludes the place of this cursor")
         rows = await log_page_store.history(
             self._db,
             workspace_id,
             session_id,
+            **span.of_page(cursor, descending),
             descending=descending,
-            marked=cursor.marked,
-            queued=cursor.queued,
             limit=limit + 1,
             page_bytes=page_bytes,
             types=types,
@@ -65,6 +71,19 @@ class History:
                 self._ring, workspace_id, session_id, descending, cursor
             )
         return response
+
+    async def _span(
+        self, workspace_id: str, session_id: str, head: int, times: log_times.Times
+    ) -> log_times.Span:
+        async def through(time: datetime, before: bool) -> int:
+            return await log_page_store.through(
+                self._db, workspace_id, session_id, head, time, before=before
+            )
+
+        return log_times.Span(
+            after=max([0, *[await through(*one) for one in times.lower]]),
+            through=min([head, *[await through(*one) for one in times.upper]]),
+        )
 
 
 def _types(request: session_pb2.ListEventsRequest) -> list[str]:

@@ -5,6 +5,8 @@ A mark's body is that of its queued row, looked up one by one: a join could be p
 first row; `found` counts the rows that the page would have without that bound.
 """
 
+from datetime import datetime
+
 from foundation.storage import Record
 from services.ledger.log_probe import Reader
 
@@ -30,11 +32,11 @@ WHERE COALESCE(bytes_before, 0) < $6
 ORDER BY position
 """
 
-# Behind mark `$3`, then queued behind `$4`; at most `$5`, of `$6` bytes.
+# Behind mark `$3` up to `$7`, then queued behind `$4`; at most `$5`, of `$6` bytes.
 _ASCENDING = """
 WITH marked AS (
     SELECT * FROM ledger.log
-    WHERE workspace_id = $1 AND session_id = $2 AND kind <> 2 AND position > $3
+    WHERE workspace_id = $1 AND session_id = $2 AND kind <> 2 AND position > $3 AND position <= $7
     ORDER BY position LIMIT $5
 ), tail AS (
     SELECT entry.* FROM ledger.queued waiting
@@ -60,14 +62,14 @@ WHERE COALESCE(bytes_before, 0) < $6
 ORDER BY part, position
 """
 
-# The same, of types `$7`.
+# The same, of types `$8`.
 _ASCENDING_TYPED = """
 WITH marked AS (
-    SELECT entry.* FROM unnest($7::text[]) AS wanted (event_type)
+    SELECT entry.* FROM unnest($8::text[]) AS wanted (event_type)
     CROSS JOIN LATERAL (
         SELECT * FROM ledger.log
         WHERE workspace_id = $1 AND session_id = $2 AND event_type = wanted.event_type
-            AND kind <> 2 AND position > $3
+            AND kind <> 2 AND position > $3 AND position <= $7
         ORDER BY position LIMIT $5
     ) entry
     ORDER BY entry.position LIMIT $5
@@ -75,7 +77,7 @@ WITH marked AS (
     SELECT entry.* FROM ledger.queued waiting
     JOIN ledger.log entry USING (workspace_id, session_id, position)
     WHERE waiting.workspace_id = $1 AND waiting.session_id = $2 AND waiting.position > $4
-        AND entry.event_type = ANY ($7::text[])
+        AND entry.event_type = ANY ($8::text[])
     ORDER BY waiting.position LIMIT $5 - (SELECT count(*) FROM marked)
 ), page AS (
     SELECT 0 AS part, marked.* FROM marked UNION ALL SELECT 1, tail.* FROM tail
@@ -96,7 +98,7 @@ WHERE COALESCE(bytes_before, 0) < $6
 ORDER BY part, position
 """
 
-# Queued before `$4`, then before mark `$3`; at most `$5`, of `$6` bytes.
+# Queued before `$4`, then before mark `$3` and behind `$7`; at most `$5`, of `$6` bytes.
 _DESCENDING = """
 WITH tail AS (
     SELECT entry.* FROM ledger.queued waiting
@@ -105,7 +107,7 @@ WITH tail AS (
     ORDER BY waiting.position DESC LIMIT $5
 ), marked AS (
     SELECT * FROM ledger.log
-    WHERE workspace_id = $1 AND session_id = $2 AND kind <> 2 AND position < $3
+    WHERE workspace_id = $1 AND session_id = $2 AND kind <> 2 AND position < $3 AND position > $7
     ORDER BY position DESC LIMIT $5 - (SELECT count(*) FROM tail)
 ), page AS (
     SELECT 0 AS part, marked.* FROM marked UNION ALL SELECT 1, tail.* FROM tail
@@ -126,20 +128,20 @@ WHERE COALESCE(bytes_before, 0) < $6
 ORDER BY part DESC, position DESC
 """
 
-# The same, of types `$7`.
+# The same, of types `$8`.
 _DESCENDING_TYPED = """
 WITH tail AS (
     SELECT entry.* FROM ledger.queued waiting
     JOIN ledger.log entry USING (workspace_id, session_id, position)
     WHERE waiting.workspace_id = $1 AND waiting.session_id = $2 AND waiting.position < $4
-        AND entry.event_type = ANY ($7::text[])
+        AND entry.event_type = ANY ($8::text[])
     ORDER BY waiting.position DESC LIMIT $5
 ), marked AS (
-    SELECT entry.* FROM unnest($7::text[]) AS wanted (event_type)
+    SELECT entry.* FROM unnest($8::text[]) AS wanted (event_type)
     CROSS JOIN LATERAL (
         SELECT * FROM ledger.log
         WHERE workspace_id = $1 AND session_id = $2 AND event_type = wanted.event_type
-            AND kind <> 2 AND position < $3
+            AND kind <> 2 AND position < $3 AND position > $7
         ORDER BY position DESC LIMIT $5
     ) entry
     ORDER BY entry.position DESC LIMIT $5 - (SELECT count(*) FROM tail)
@@ -181,6 +183,30 @@ WHERE workspace_id = $1 AND session_id = $2 AND position > $3
 ORDER BY position LIMIT $4
 """
 
+# The last position up to `$3` such that no mark or event up to it is later than `$4` (with `$5`,
+# not earlier either). Times never go back, so halving finds it: a few probes, whatever the length.
+_THROUGH = """
+WITH RECURSIVE search (low, high) AS (
+    SELECT 0::bigint, $3::bigint
+    UNION ALL
+    SELECT CASE WHEN probe.position IS NULL OR probe.is_before THEN middle.at ELSE search.low END,
+        CASE WHEN probe.position IS NULL OR probe.is_before THEN search.high
+            ELSE probe.position - 1 END
+    FROM search
+    CROSS JOIN LATERAL (SELECT (search.low + search.high + 1) / 2 AS at) middle
+    LEFT JOIN LATERAL (
+        SELECT position, CASE WHEN $5::boolean THEN date_trunc('milliseconds', processed_at) < $4
+            ELSE date_trunc('milliseconds', processed_at) <= $4 END AS is_before
+        FROM ledger.log
+        WHERE workspace_id = $1 AND session_id = $2 AND kind <> 2
+            AND position > search.low AND position <= middle.at
+        ORDER BY position DESC LIMIT 1
+    ) probe ON true
+    WHERE search.low < search.high
+)
+SELECT low FROM search WHERE low >= high LIMIT 1
+"""
+
 _QUEUED = """
 SELECT position FROM ledger.queued
 WHERE workspace_id = $1 AND session_id = $2
@@ -211,14 +237,26 @@ async def history(
     queued: int,
     limit: int,
     page_bytes: int,
+    bound: int,
     types: list[str],
 ) -> list[Record]:
-    """A page of events in the order of the history, from one snapshot; `part` 1 are queued ones."""
-    arguments = (workspace_id, session_id, marked, queued, limit, page_bytes)
+    """A page of events in the order of the history, from one snapshot; `part` 1 are queued ones.
+
+    `bound` ends the marked part: its last position ascending, the one before its first descending.
+    """
+    arguments = (workspace_id, session_id, marked, queued, limit, page_bytes, bound)
     if types:
         sql = _DESCENDING_TYPED if descending else _ASCENDING_TYPED
         return await reader.fetch(sql, *arguments, types)
     return await reader.fetch(_DESCENDING if descending else _ASCENDING, *arguments)
+
+
+async def through(
+    reader: Reader, workspace_id: str, session_id: str, head: int, time: datetime, *, before: bool
+) -> int:
+    """The last position up to `head` that lies, with all before it, at or `before` a time."""
+    row = await reader.fetchrow(_THROUGH, workspace_id, session_id, head, time, before)
+    return 0 if row is None else row["low"]
 
 
 async def behind(reader: Reader, watched: list[tuple[str, str, int]]) -> list[tuple[str, str]]:

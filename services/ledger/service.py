@@ -5,17 +5,24 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.ledger.v1 import session_pb2, session_pb2_grpc, turn_pb2, turn_pb2_grpc
+from counterfoil.ledger.v1 import (
+    inspection_pb2,
+    session_pb2,
+    session_pb2_grpc,
+    turn_pb2,
+    turn_pb2_grpc,
+)
 from counterfoil.registry.v1 import registry_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2_grpc
 
 from foundation import measures
 from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import workspace
-from services.ledger import counting, interrupt, lease_store, session_store
+from services.ledger import counting, interrupt, lease_store, session_store, typed
 from services.ledger.attach import Attachments
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
+from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
 from services.ledger.session_pages import SessionPages
@@ -46,10 +53,15 @@ async def start(kernel: "Kernel") -> None:
             tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
         ),
     )
+    verifier = Verifier(db, ring, session_store.probe)
     kernel.register(
         session_pb2_grpc.add_SessionServiceServicer_to_server,
         SessionServicer(
-            sessions, SessionPages(db, ring), History(db, ring, session_store.probe), hub
+            sessions,
+            SessionPages(db, ring),
+            History(db, ring, session_store.probe),
+            hub,
+            Inspection(db, session_store.probe, verifier),
         ),
     )
     kernel.register(
@@ -59,7 +71,7 @@ async def start(kernel: "Kernel") -> None:
             sessions,
             Attachments(lanes, dispatcher),
             hub,
-            Verifier(db, ring, session_store.probe),
+            verifier,
         ),
     )
     kernel.watch(measures.STREAMS.watch(lambda: hub.subscribers, "ledger"))
@@ -79,9 +91,17 @@ async def void_leases(kernel: "Kernel") -> None:
 class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     """Public: sessions, their threads, their events."""
 
-    def __init__(self, sessions: Sessions, pages: SessionPages, history: History, hub: Hub) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        pages: SessionPages,
+        history: History,
+        hub: Hub,
+        inspection: Inspection,
+    ) -> None:
         self._sessions = sessions
         self._pages = pages
+        self._inspection = inspection
         self._history = history
         self._hub = hub
 
@@ -131,15 +151,27 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.ListEventsRequest, context: Any
     ) -> session_pb2.ListEventsResponse:
         await self._check_thread(workspace(), _known(request.session_id), request.thread_id)
-        return await self._history.list_events(workspace(), request)
+        response = await self._history.list_events(workspace(), request)
+        return typed.page(response) if request.typed else response
 
     def StreamEvents(
         self, request: session_pb2.StreamEventsRequest, context: Any
     ) -> AsyncIterator[session_pb2.StreamEventsResponse]:
         _known(request.session_id)
-        if request.thread_id:
-            return self._stream_thread(workspace(), request)
-        return self._hub.stream(workspace(), request)
+        chosen = self._stream_thread if request.thread_id else self._hub.stream
+        responses = chosen(workspace(), request)
+        return typed.stream(responses) if request.typed else responses
+
+    async def ListPendingActions(
+        self, request: inspection_pb2.ListPendingActionsRequest, context: Any
+    ) -> inspection_pb2.ListPendingActionsResponse:
+        return await self._inspection.pending_actions(workspace(), _known(request.session_id))
+
+    async def VerifySession(
+        self, request: inspection_pb2.VerifySessionRequest, context: Any
+    ) -> inspection_pb2.VerifySessionResponse:
+        _known(request.session_id)
+        return await self._inspection.verify(workspace(), request)
 
     async def ListThreads(
         self, request: session_pb2.ListThreadsRequest, context: Any

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json as stdlib_json
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from counterfoil.ledger.v1 import session_pb2
@@ -40,10 +41,13 @@ async def page(
     types: Sequence[str] = (),
     workspace_id: str = WORKSPACE,
     page_bytes: int = 2**20,
+    times: dict[str, datetime] | None = None,
 ) -> session_pb2.ListEventsResponse:
     request = session_pb2.ListEventsRequest(
         session_id=session_id, order=order, limit=limit, page=cursor, types=types
     )
+    for name, time in (times or {}).items():
+        getattr(request, f"created_at_{name}").FromDatetime(time)
     history = History(db, RING, probe)
     return await history.list_events(workspace_id, request, page_bytes=page_bytes)
 
@@ -104,6 +108,69 @@ async def test_types_filter_pages_like_the_whole_list(db: Database, order: Order
     for limit in (1, 2, 4, 5):
         found = await whole(db, limit=limit, order=order, types=["user.message", "session.error"])
         assert found == wanted
+
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+async def write_hours(db: Database) -> None:
+    """Events at 0, 1, 1, 2, … 9 seconds behind noon; `q` is marked at 5, `w` waits."""
+    await create(db, "s")
+    await append(db, "s", event("e0"), queued("q"), now=at(0))
+    await append(db, "s", event("e1"), event("e1b"), now=at(1))
+    for second in range(2, 10):
+        marks = [mark("q", 2)] if second == 5 else []
+        await append(db, "s", event(f"e{second}"), *marks, now=at(second + 0.000_4))
+    await append(db, "s", queued("w"), now=at(9))
+
+
+@pytest.mark.parametrize("order", [ASC, DESC])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("times", "wanted"),
+    [
+        ({"gte": 1}, ["e1", "e1b", "e2", "e3", "e4", "e5", "q", "e6", "e7", "e8", "e9"]),
+        ({"gt": 1}, ["e2", "e3", "e4", "e5", "q", "e6", "e7", "e8", "e9"]),
+        ({"lte": 1}, ["e0", "e1", "e1b"]),
+        ({"lt": 1}, ["e0"]),
+        # What a client was shown, in milliseconds, finds the event itself.
+        ({"gte": 5, "lte": 5}, ["e5", "q"]),
+        ({"gt": 5, "lt": 7}, ["e6"]),
+        ({"gt": 2, "gte": 4, "lt": 9, "lte": 5}, ["e4", "e5", "q"]),
+        ({"gt": 9}, []),
+        ({"lt": 0}, []),
+        ({"gt": 6, "lt": 3}, []),
+    ],
+)
+async def test_times_are_compared_with_what_events_show(
+    db: Database, order: Order, limit: int, times: dict[str, int], wanted: list[str]
+) -> None:
+    await write_hours(db)
+    bounds = {name: at(seconds) for name, seconds in times.items()}
+    expected = wanted if order == ASC else wanted[::-1]
+    assert await whole(db, order=order, limit=limit, times=bounds) == expected
+    messages = [id for id in expected if id != "q"]
+    typed = await whole(db, order=order, limit=limit, times=bounds, types=["agent.message"])
+    assert typed == messages
+
+
+async def test_a_time_filter_that_excludes_the_cursors_place_is_refused(db: Database) -> None:
+    await write_hours(db)
+    cursor = (await page(db, limit=4)).next_page
+    assert ids(await page(db, cursor=cursor, limit=2, times={"gte": at(2)})) == ["e3", "e4"]
+    tail = (await page(db, limit=1, order=DESC)).next_page
+    for order, place, bounds in [
+        (ASC, cursor, {"gt": at(2)}),
+        (ASC, cursor, {"lt": at(2)}),
+        (DESC, tail, {"gt": at(2)}),
+    ]:
+        with pytest.raises(Failure, match="excludes the place") as refused:
+            await page(db, cursor=place, order=order, times=bounds)
+        assert refused.value.path == "page"
 
 
 async def test_every_type_of_the_reference_contract_is_a_known_filter(db: Database) -> None:
@@ -259,11 +326,14 @@ async def _step(db: Database, session_id: str, model: Model, step: str, choice: 
 
 _numbers = itertools.count()
 
-_PLANS = {
-    "_ASCENDING": ("w", "s", 10, 0, 2, 10**6),
-    "_DESCENDING": ("w", "s", 2**63 - 1, 2**63 - 1, 2, 10**6),
-    "_ASCENDING_TYPED": ("w", "s", 10, 0, 2, 10**6, ["user.message", "session.error"]),
-    "_DESCENDING_TYPED": ("w", "s", 2**63 - 1, 0, 2, 10**6, ["user.message", "session.error"]),
+MAX = 2**63 - 1
+_PLANS: dict[str, tuple[object, ...]] = {
+    "_ASCENDING": ("w", "s", 10, 0, 2, 10**6, MAX),
+    "_DESCENDING": ("w", "s", MAX, MAX, 2, 10**6, 0),
+    "_ASCENDING_TYPED": ("w", "s", 10, 0, 2, 10**6, MAX, ["user.message", "session.error"]),
+    "_DESCENDING_TYPED": ("w", "s", MAX, 0, 2, 10**6, 0, ["user.message", "session.error"]),
+    # Halving looks at one row a step.
+    "_THROUGH": ("w", "s", 20000, datetime(2026, 1, 1, 2, tzinfo=UTC), True),
     "_ENTRIES": ("w", "s", 10, 2**63 - 1, 2, 10**6),
 }
 
@@ -274,7 +344,8 @@ async def test_pages_read_through_indexes_and_not_all_of_a_long_history(db: Data
             "INSERT INTO ledger.log (workspace_id, session_id, position, kind, event_id,"
             " event_type, processed_at, sealed, commitment, digest)"
             " SELECT 'w', 's', n, 1, 'e' || n, CASE WHEN n % 5000 = 0 THEN 'session.error'"
-            " ELSE 'agent.message' END, now(), '', '', '' FROM generate_series(1, 20000) AS n"
+            " ELSE 'agent.message' END, timestamptz '2026-01-01Z' + n * interval '1 second',"
+            " '', '', '' FROM generate_series(1, 20000) AS n"
         )
     await _assert_reads_little(db, "_ENTRIES")
     async with db.commit("ledger.test") as c:
@@ -289,7 +360,7 @@ async def _assert_reads_little(db: Database, name: str) -> None:
         await c.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         rows = await c.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *_PLANS[name])
     plan = stdlib_json.loads(rows[0][0])[0]["Plan"]
-    assert max(_rows_read(plan)) <= 10, name
+    assert max(_rows_read(plan)) <= (20 if name == "_THROUGH" else 10), name
 
 
 def _rows_read(node: dict[str, object]) -> list[int]:

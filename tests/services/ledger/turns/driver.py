@@ -29,6 +29,7 @@ from services.ledger import session_store
 from services.ledger.attach import Attachments
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
+from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
 from services.ledger.service import SessionServicer, TurnServicer
@@ -380,14 +381,13 @@ async def open_ledger(dsn: str, **options: Any) -> AsyncGenerator[Ledger]:
     definitions = Definitions(registry, cast(tools_pb2_grpc.ToolServiceStub, Tools()))
     sessions = Sessions(lanes, dispatcher, definitions)
     pages = SessionPages(db, ring)
-    public = SessionServicer(sessions, pages, History(db, ring, session_store.probe), hub)
-    internal = TurnServicer(
-        lanes,
-        sessions,
-        Attachments(lanes, dispatcher),
-        hub,
+    history, verifier = (
+        History(db, ring, session_store.probe),
         Verifier(db, ring, session_store.probe),
     )
+    inspection = Inspection(db, session_store.probe, verifier)
+    public = SessionServicer(sessions, pages, history, hub, inspection)
+    internal = TurnServicer(lanes, sessions, Attachments(lanes, dispatcher), hub, verifier)
     try:
         yield Ledger(db, ring, hub, lanes, dispatcher, public, internal)
     finally:

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from counterfoil.ledger.v1 import client_events_pb2 as _client_events_pb2
+from counterfoil.ledger.v1 import events_pb2 as _events_pb2
 from counterfoil.ledger.v1 import session_events_pb2 as _session_events_pb2
 from counterfoil.registry.v1 import agent_pb2 as _agent_pb2
 from counterfoil.types.v1 import annotations_pb2 as _annotations_pb2
@@ -934,6 +935,11 @@ class ListEventsRequest(_message.Message):
     PAGE_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
     THREAD_ID_FIELD_NUMBER: _builtins.int
+    CREATED_AT_GT_FIELD_NUMBER: _builtins.int
+    CREATED_AT_GTE_FIELD_NUMBER: _builtins.int
+    CREATED_AT_LT_FIELD_NUMBER: _builtins.int
+    CREATED_AT_LTE_FIELD_NUMBER: _builtins.int
+    TYPED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Session id."""
     limit: _builtins.int
@@ -944,9 +950,29 @@ class ListEventsRequest(_message.Message):
     """Cursor from `next_page`, bound to session and order."""
     thread_id: _builtins.str
     """Only what this thread shows; empty for the session's history, which is that of its primary thread."""
+    typed: _builtins.bool
+    """Answer with typed events instead of JSON. gRPC only."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these event types; empty for all."""
+
+    @_builtins.property
+    def created_at_gt(self) -> _timestamp_pb2.Timestamp:
+        """Only events processed after this time. Times are compared with `processed_at` as events show it, in milliseconds; an event that is still queued
+        has none, and no such filter finds it.
+        """
+
+    @_builtins.property
+    def created_at_gte(self) -> _timestamp_pb2.Timestamp:
+        """Only events processed at or after this time."""
+
+    @_builtins.property
+    def created_at_lt(self) -> _timestamp_pb2.Timestamp:
+        """Only events processed before this time."""
+
+    @_builtins.property
+    def created_at_lte(self) -> _timestamp_pb2.Timestamp:
+        """Only events processed at or before this time."""
 
     def __init__(
         self,
@@ -957,10 +983,15 @@ class ListEventsRequest(_message.Message):
         page: _builtins.str | None = ...,
         types: _abc.Iterable[_builtins.str] | None = ...,
         thread_id: _builtins.str = ...,
+        created_at_gt: _timestamp_pb2.Timestamp | None = ...,
+        created_at_gte: _timestamp_pb2.Timestamp | None = ...,
+        created_at_lt: _timestamp_pb2.Timestamp | None = ...,
+        created_at_lte: _timestamp_pb2.Timestamp | None = ...,
+        typed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "page", b"page"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "limit", b"limit", "page", b"page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "order", b"order", "page", b"page", "session_id", b"session_id", "thread_id", b"thread_id", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "created_at_gt", b"created_at_gt", "created_at_gte", b"created_at_gte", "created_at_lt", b"created_at_lt", "created_at_lte", b"created_at_lte", "limit", b"limit", "order", b"order", "page", b"page", "session_id", b"session_id", "thread_id", b"thread_id", "typed", b"typed", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -981,21 +1012,27 @@ class ListEventsResponse(_message.Message):
 
     DATA_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
     next_page: _builtins.str
     """Cursor of the next page, or null."""
     @_builtins.property
     def data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Events, raw JSON."""
+        """Events, raw JSON; empty when typed events were asked for."""
+
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]:
+        """The same events, when typed ones were asked for."""
 
     def __init__(
         self,
         *,
         data: _abc.Iterable[_builtins.bytes] | None = ...,
         next_page: _builtins.str | None = ...,
+        events: _abc.Iterable[_events_pb2.Event] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "next_page", b"next_page"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "data", b"data", "next_page", b"next_page"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "data", b"data", "events", b"events", "next_page", b"next_page"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__next_page: _TypeAlias = _typing.Literal["next_page"]  # noqa: Y015
     _WhichOneofArgType__next_page: _TypeAlias = _typing.Literal["_next_page", b"_next_page"]  # noqa: Y015
@@ -1013,12 +1050,15 @@ class StreamEventsRequest(_message.Message):
     POSITION_AFTER_FIELD_NUMBER: _builtins.int
     EVENT_DELTAS_FIELD_NUMBER: _builtins.int
     THREAD_ID_FIELD_NUMBER: _builtins.int
+    TYPED_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Session id."""
     position_after: _builtins.int
     """Start directly behind this position; absent: behind the newest entry at the moment of subscription."""
     thread_id: _builtins.str
     """Only what this thread shows; empty for the session's events, which are those of its primary thread."""
+    typed: _builtins.bool
+    """Deliver typed events and previews instead of JSON. gRPC only."""
     @_builtins.property
     def event_deltas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Previews to deliver: `agent.message`, `agent.thinking`; other values are refused."""
@@ -1030,10 +1070,11 @@ class StreamEventsRequest(_message.Message):
         position_after: _builtins.int | None = ...,
         event_deltas: _abc.Iterable[_builtins.str] | None = ...,
         thread_id: _builtins.str = ...,
+        typed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_position_after", b"_position_after", "position_after", b"position_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position_after", b"_position_after", "event_deltas", b"event_deltas", "position_after", b"position_after", "session_id", b"session_id", "thread_id", b"thread_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_position_after", b"_position_after", "event_deltas", b"event_deltas", "position_after", b"position_after", "session_id", b"session_id", "thread_id", b"thread_id", "typed", b"typed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__position_after: _TypeAlias = _typing.Literal["position_after"]  # noqa: Y015
     _WhichOneofArgType__position_after: _TypeAlias = _typing.Literal["_position_after", b"_position_after"]  # noqa: Y015
@@ -1050,22 +1091,34 @@ class StreamFrame(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     JSON_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
+    PREVIEW_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Log position; 0 for a preview."""
     type: _builtins.str
     """Event type, the JSON `type`."""
     json: _builtins.bytes
-    """The event's JSON, on one line."""
+    """The event's JSON, on one line; empty when typed events were asked for."""
+    @_builtins.property
+    def event(self) -> _events_pb2.Event:
+        """The entry as an event, when typed events were asked for."""
+
+    @_builtins.property
+    def preview(self) -> _events_pb2.PreviewEvent:
+        """The preview, when typed events were asked for."""
+
     def __init__(
         self,
         *,
         position: _builtins.int = ...,
         type: _builtins.str = ...,
         json: _builtins.bytes = ...,
+        event: _events_pb2.Event | None = ...,
+        preview: _events_pb2.PreviewEvent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "preview", b"preview"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["json", b"json", "position", b"position", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "json", b"json", "position", b"position", "preview", b"preview", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1073,7 +1126,9 @@ Global___StreamFrame: _TypeAlias = StreamFrame  # noqa: Y015
 
 @_typing.final
 class StreamEventsResponse(_message.Message):
-    """StreamEventsResponse is a batch of frames. The first one comes at once and is empty: it says that the subscription is active."""
+    """StreamEventsResponse is a batch of frames. The first one comes at once and is empty: it says that the subscription is active. While nothing
+    happens, an empty one comes every 5 seconds.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from counterfoil.ledger.v1 import inspection_pb2 as counterfoil_dot_ledger_dot_v1_dot_inspection__pb2
 from counterfoil.ledger.v1 import session_pb2 as counterfoil_dot_ledger_dot_v1_dot_session__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -79,6 +80,16 @@ class SessionServiceStub:
                 '/counterfoil.ledger.v1.SessionService/StreamEvents',
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.StreamEventsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.StreamEventsResponse.FromString,
+                _registered_method=True)
+        self.ListPendingActions = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/ListPendingActions',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.ListPendingActionsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.ListPendingActionsResponse.FromString,
+                _registered_method=True)
+        self.VerifySession = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/VerifySession',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.VerifySessionRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.VerifySessionResponse.FromString,
                 _registered_method=True)
         self.ListThreads = channel.unary_unary(
                 '/counterfoil.ledger.v1.SessionService/ListThreads',
@@ -164,7 +175,8 @@ class SessionServiceServicer:
 
     def ListEvents(self, request, context):
         """ListEvents returns a page of the history: processed events in the order in which they took effect, queued ones last. A cursor inside the queued
-        tail may repeat an event that was processed meanwhile; it never skips one.
+        tail may repeat an event that was processed meanwhile; it never skips one. Filters read no more of a long history than the page holds. Fails with
+        NOT_FOUND, INVALID_FIELD (an unknown type, a cursor of another session or order, a `created_at` filter that excludes the cursor's place).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,6 +186,22 @@ class SessionServiceServicer:
         """StreamEvents delivers every log entry behind the start position in order, then goes on live; a queued event is delivered twice, the second time
         with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. On a terminated session what lies behind the start
         position is delivered, then the stream ends. Fails with NOT_FOUND before the first message.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPendingActions(self, request, context):
+        """ListPendingActions returns the calls that only a client can answer, as one consistent moment shows them. Reads only. Fails with NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifySession(self, request, context):
+        """VerifySession recomputes the hash chain of the session's public log end to end, and its head. It proves the log alone: the transcript and the
+        journal belong to other authorities, which the ledger may not ask; `counterfoil verify` asks all of them and compares the chains. Reads
+        everything, so it costs as much as the session is long; leaves an access record. Fails with NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -248,6 +276,16 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.StreamEvents,
                     request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.StreamEventsRequest.FromString,
                     response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.StreamEventsResponse.SerializeToString,
+            ),
+            'ListPendingActions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPendingActions,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.ListPendingActionsRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.ListPendingActionsResponse.SerializeToString,
+            ),
+            'VerifySession': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifySession,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.VerifySessionRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.VerifySessionResponse.SerializeToString,
             ),
             'ListThreads': grpc.unary_unary_rpc_method_handler(
                     servicer.ListThreads,
@@ -509,6 +547,60 @@ class SessionService:
             '/counterfoil.ledger.v1.SessionService/StreamEvents',
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.StreamEventsRequest.SerializeToString,
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.StreamEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPendingActions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/ListPendingActions',
+            counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.ListPendingActionsRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.ListPendingActionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifySession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/VerifySession',
+            counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.VerifySessionRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_inspection__pb2.VerifySessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

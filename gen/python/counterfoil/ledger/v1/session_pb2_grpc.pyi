@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from counterfoil.ledger.v1 import inspection_pb2 as _inspection_pb2
 from counterfoil.ledger.v1 import session_pb2 as _session_pb2
 from grpc import aio as _aio
 import abc as _abc_1
@@ -50,12 +51,20 @@ class SessionServiceStub:
     """
     ListEvents: _aio.UnaryUnaryMultiCallable[_session_pb2.ListEventsRequest, _session_pb2.ListEventsResponse]
     """ListEvents returns a page of the history: processed events in the order in which they took effect, queued ones last. A cursor inside the queued
-    tail may repeat an event that was processed meanwhile; it never skips one.
+    tail may repeat an event that was processed meanwhile; it never skips one. Filters read no more of a long history than the page holds. Fails with
+    NOT_FOUND, INVALID_FIELD (an unknown type, a cursor of another session or order, a `created_at` filter that excludes the cursor's place).
     """
     StreamEvents: _aio.UnaryStreamMultiCallable[_session_pb2.StreamEventsRequest, _session_pb2.StreamEventsResponse]
     """StreamEvents delivers every log entry behind the start position in order, then goes on live; a queued event is delivered twice, the second time
     with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. On a terminated session what lies behind the start
     position is delivered, then the stream ends. Fails with NOT_FOUND before the first message.
+    """
+    ListPendingActions: _aio.UnaryUnaryMultiCallable[_inspection_pb2.ListPendingActionsRequest, _inspection_pb2.ListPendingActionsResponse]
+    """ListPendingActions returns the calls that only a client can answer, as one consistent moment shows them. Reads only. Fails with NOT_FOUND."""
+    VerifySession: _aio.UnaryUnaryMultiCallable[_inspection_pb2.VerifySessionRequest, _inspection_pb2.VerifySessionResponse]
+    """VerifySession recomputes the hash chain of the session's public log end to end, and its head. It proves the log alone: the transcript and the
+    journal belong to other authorities, which the ledger may not ask; `counterfoil verify` asks all of them and compares the chains. Reads
+    everything, so it costs as much as the session is long; leaves an access record. Fails with NOT_FOUND.
     """
     ListThreads: _aio.UnaryUnaryMultiCallable[_session_pb2.ListThreadsRequest, _session_pb2.ListThreadsResponse]
     """ListThreads returns the session's threads, the primary first. Fails with NOT_FOUND, INVALID_FIELD (a cursor that nobody issued)."""
@@ -150,7 +159,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_session_pb2.ListEventsRequest, _abc.Awaitable[_session_pb2.ListEventsResponse]],
     ) -> _abc.Awaitable[_session_pb2.ListEventsResponse]:
         """ListEvents returns a page of the history: processed events in the order in which they took effect, queued ones last. A cursor inside the queued
-        tail may repeat an event that was processed meanwhile; it never skips one.
+        tail may repeat an event that was processed meanwhile; it never skips one. Filters read no more of a long history than the page holds. Fails with
+        NOT_FOUND, INVALID_FIELD (an unknown type, a cursor of another session or order, a `created_at` filter that excludes the cursor's place).
         """
 
     @_abc_1.abstractmethod
@@ -162,6 +172,25 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """StreamEvents delivers every log entry behind the start position in order, then goes on live; a queued event is delivered twice, the second time
         with its time. A subscriber that cannot keep up is disconnected (UNAVAILABLE), never skipped. On a terminated session what lies behind the start
         position is delivered, then the stream ends. Fails with NOT_FOUND before the first message.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPendingActions(
+        self,
+        request: _inspection_pb2.ListPendingActionsRequest,
+        context: _aio.ServicerContext[_inspection_pb2.ListPendingActionsRequest, _abc.Awaitable[_inspection_pb2.ListPendingActionsResponse]],
+    ) -> _abc.Awaitable[_inspection_pb2.ListPendingActionsResponse]:
+        """ListPendingActions returns the calls that only a client can answer, as one consistent moment shows them. Reads only. Fails with NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def VerifySession(
+        self,
+        request: _inspection_pb2.VerifySessionRequest,
+        context: _aio.ServicerContext[_inspection_pb2.VerifySessionRequest, _abc.Awaitable[_inspection_pb2.VerifySessionResponse]],
+    ) -> _abc.Awaitable[_inspection_pb2.VerifySessionResponse]:
+        """VerifySession recomputes the hash chain of the session's public log end to end, and its head. It proves the log alone: the transcript and the
+        journal belong to other authorities, which the ledger may not ask; `counterfoil verify` asks all of them and compares the chains. Reads
+        everything, so it costs as much as the session is long; leaves an access record. Fails with NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
