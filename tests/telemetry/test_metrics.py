@@ -9,6 +9,7 @@ from typing import Any
 
 import anthropic
 import pytest
+import structlog
 from counterfoil.ledger.v1 import turn_pb2, turn_pb2_grpc
 from counterfoil.types.v1 import reference_pb2
 from opentelemetry.proto.collector.metrics.v1 import (
@@ -314,3 +315,31 @@ async def test_each_process_of_a_split_system_is_scraped_and_sends(
                 receiver.come.clear()
                 await receiver.come.wait()
     await server.stop(0)
+
+
+@pytest.mark.parametrize(("status", "level"), [(200, "debug"), (404, "info"), (0, "info")])
+async def test_each_request_leaves_a_line_without_its_path(status: int, level: str) -> None:
+    session = "sesn_01m8nkhr0se4096ab124a18021"
+    scope = {"headers": [], "method": "GET", "query_string": b"", "path": f"/{CANARY}"}
+
+    async def nothing(*_: Any) -> Any:
+        return {"type": "http.disconnect"}
+
+    async def serve(exchange: Exchange) -> None:
+        exchange.route, exchange.subject = "/v1/sessions/{session_id}", session
+        if status:
+            await exchange.start(status, [])
+
+    with structlog.testing.capture_logs() as lines:
+        await Seen().watch(Exchange(scope, nothing, nothing, "req_1"), serve)
+    (line,) = lines
+    assert line.pop("seconds") >= 0
+    assert line == {
+        "event": "request",
+        "log_level": level,
+        "request_id": "req_1",
+        "session_id": session,
+        "method": "GET",
+        "route": "/v1/sessions/{session_id}",
+        "status": status,
+    }
