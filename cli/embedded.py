@@ -15,6 +15,7 @@ from foundation.postgres import EmbeddedPostgres
 from foundation.settings import SERVICES, Settings
 from foundation.storage import SealRing
 from gateway.app import create_app
+from gateway.limits import Rates
 from gateway.server import serve
 
 
@@ -62,6 +63,7 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
         app = create_app(
             lambda service: kernel.channel(service, credential=""),
             readiness=lambda: composition.readiness(kernel),
+            rates=Rates(settings.rate_limit_create, settings.rate_limit_read),
         )
         kernel.watch(measures.STREAMS.watch(lambda: app.open_streams, "gateway"))
         rest = await serve(app, settings.host, settings.port)

@@ -13,6 +13,7 @@ from foundation.bootstrap import Kernel
 from foundation.settings import Settings
 from foundation.storage import ConfigurationError, SealRing
 from gateway.app import create_app
+from gateway.limits import Rates
 from gateway.server import serve
 
 _HEALTH_SECONDS = 2.0
@@ -67,6 +68,7 @@ async def gateway(settings: Settings) -> AsyncGenerator[Started]:
         app = create_app(
             lambda name: kernel.channel(name, credential=""),
             readiness=lambda: _remote_readiness(kernel, PUBLIC_SERVICES),
+            rates=Rates(settings.rate_limit_create, settings.rate_limit_read),
         )
         kernel.watch(measures.STREAMS.watch(lambda: app.open_streams, "gateway"))
         rest = await serve(app, settings.host, settings.port)

@@ -46,6 +46,13 @@ class Settings(BaseSettings):
     )
     runner_capacity: int = Field(64, ge=1, le=10_000, description="Turns a runner holds at once.")
 
+    rate_limit_create: int = Field(
+        0, ge=0, le=1_000_000, description="Writes a key may make in a minute; 0: no limit."
+    )
+    rate_limit_read: int = Field(
+        0, ge=0, le=1_000_000, description="Reads a key may make in a minute; 0: no limit."
+    )
+
     registry_address: str = ""
     ledger_address: str = ""
     transcript_address: str = ""

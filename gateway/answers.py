@@ -9,6 +9,9 @@ from foundation.errors import Failure, surface_of
 
 Headers = list[tuple[bytes, bytes]]
 
+RETRY_AFTER = "retry_after"
+"""Metadata of a failure: seconds after which a repetition makes sense."""
+
 _FIXED = {
     503: "a part of this installation is not reachable at the moment; repeat the request",
     504: "the request took too long",
@@ -45,7 +48,9 @@ def failure_answer(failure: Failure, request_id: str, headers: Headers | None = 
     own = list(headers or [])
     if surface.should_retry:
         own.append((b"x-should-retry", surface.should_retry.encode()))
-    if surface.http_status == 503:
+    if (seconds := failure.metadata.get(RETRY_AFTER)) is not None:
+        own.append((b"retry-after", seconds.encode()))
+    elif surface.http_status == 503:
         own.append((b"retry-after", _RETRY_AFTER_SECONDS))
     return json_answer(surface.http_status, failure_body(failure, request_id), own)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,13 +15,16 @@ from opentelemetry import trace
 
 from foundation import ids, telemetry
 from foundation.errors import Failure, invalid, surface_of
+from foundation.idempotency import METADATA
 from foundation.json import InvalidJson
 from foundation.json.errors import clip
 from foundation.rpc.admission import unauthenticated
 from gateway import frames, pages
 from gateway.answers import Answer, Headers, document, failure_answer, json_answer, unexpected
 from gateway.exchange import ClientGoneError, Exchange, Receive, Scope, Send
+from gateway.limits import Limiter, Rates
 from gateway.observed import Seen
+from gateway.retries import Retries
 from gateway.routes import BindingError, Match, Route, Table, routes_of
 from gateway.streams import PING_SECONDS, EventStream
 from gateway.transcoding import Transcoder
@@ -66,7 +70,8 @@ class Endpoint:
 
 
 class Gateway:
-    """The application. It keeps nothing but the list of its open streams."""
+    """The application. It keeps its open streams, what limits need, and answers that
+    nobody could read."""
 
     def __init__(
         self,
@@ -74,7 +79,10 @@ class Gateway:
         readiness: Readiness,
         *,
         ping_seconds: float = PING_SECONDS,
+        rates: Rates | None = None,
     ) -> None:
+        self._retries = Retries()
+        self._limiter = Limiter(rates or Rates())
         self._endpoints = endpoints
         self._table = Table(endpoints)
         self._readiness = readiness
@@ -129,13 +137,20 @@ class Gateway:
         exchange.route, exchange.subject = route.template, match.values[0] if match.values else ""
         _describe(exchange, route)
         endpoint = self._endpoints[route]
-        if not exchange.has_credential:
+        if not exchange.credential:
             # The service would say the same, but only after the body was read and understood.
             raise unauthenticated()
+        if self._limiter.active:
+            self._limiter.take(exchange.credential, reads=verb == "GET")
         if endpoint.streams:
             await self._stream(exchange, endpoint, match)
+        elif verb == "POST" and not exchange.header(METADATA):
+            body = await exchange.body()
+            work = partial(_unary, exchange, endpoint, match, body)
+            await exchange.answer(await self._retries.answer(exchange, body, work))
         else:
-            await _unary(exchange, endpoint, match)
+            body = b"" if verb == "GET" else await exchange.body()
+            await exchange.answer(await _unary(exchange, endpoint, match, body))
 
     async def _outside_the_contract(self, exchange: Exchange) -> Answer:
         if exchange.path not in pages.PUBLIC:
@@ -187,12 +202,17 @@ class Gateway:
 
 
 def create_app(
-    channels: Channels, *, readiness: Readiness, ping_seconds: float = PING_SECONDS
+    channels: Channels,
+    *,
+    readiness: Readiness,
+    ping_seconds: float = PING_SECONDS,
+    rates: Rates | None = None,
 ) -> Gateway:
     """The gateway's application.
 
     `channels` gives the channel to a service by name; its calls carry no credential of their own.
-    `readiness` says for each dependency what is wrong with it, None for nothing.
+    `readiness` says for each dependency what is wrong with it, None for nothing. `rates` limit how
+    often a key may call.
     """
     owners: dict[str, grpc.aio.Channel] = {}
     endpoints: dict[Route, Endpoint] = {}
@@ -200,19 +220,18 @@ def create_app(
         if route.owner not in owners:
             owners[route.owner] = channels(route.owner)
         endpoints[route] = Endpoint(route, owners[route.owner])
-    return Gateway(endpoints, readiness, ping_seconds=ping_seconds)
+    return Gateway(endpoints, readiness, ping_seconds=ping_seconds, rates=rates)
 
 
-async def _unary(exchange: Exchange, endpoint: Endpoint, match: Match) -> None:
+async def _unary(exchange: Exchange, endpoint: Endpoint, match: Match, body: bytes) -> Answer:
     metadata = exchange.metadata()
-    body = b"" if exchange.method in ("GET", "HEAD") else await exchange.body()
     translate = endpoint.transcoder.request
     if len(body) > THREADED_BYTES_MIN:
         request = await asyncio.to_thread(translate, match.values, exchange.query, body)
     else:
         request = translate(match.values, exchange.query, body)
     response: Proto = await endpoint.call(request, metadata=metadata)
-    await exchange.answer(json_answer(200, endpoint.transcoder.response(response)))
+    return json_answer(200, endpoint.transcoder.response(response))
 
 
 def _other_method(exchange: Exchange, allowed: list[str]) -> Answer:

@@ -1,6 +1,6 @@
 """One HTTP request and its response, over the raw ASGI callables."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -15,7 +15,7 @@ from gateway.answers import Answer, Headers
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
+Receive = Callable[[], Coroutine[Any, Any, Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
@@ -43,6 +43,7 @@ class Exchange:
         """Template of the route that was found; empty for an unknown path."""
         self.subject = ""
         """What stands where the route has its first id, whether or not it is one."""
+        self._credential: str | None = None
 
     @property
     def path(self) -> str:
@@ -74,7 +75,7 @@ class Exchange:
 
         gRPC carries printable ASCII only; a credential beyond that is nobody's and stays behind.
         """
-        credential = self._credential()
+        credential = self.credential
         found = [(REQUEST_ID, self.request_id)]
         if credential:
             found.append((AUTHORIZATION, f"Bearer {credential}"))
@@ -91,14 +92,32 @@ class Exchange:
         return [(METADATA, checked(key.decode("latin-1"))) for key in keys]
 
     @property
-    def has_credential(self) -> bool:
-        """Whether a credential goes along."""
-        return bool(self._credential())
+    def credential(self) -> str:
+        """The credential that goes along; empty for none."""
+        if self._credential is None:
+            names = (AUTHORIZATION, API_KEY)
+            found = credential_of({name: self.header(name) for name in names})
+            self._credential = found if found.isascii() and found.isprintable() else ""
+        return self._credential
 
-    def _credential(self) -> str:
-        names = (AUTHORIZATION, API_KEY)
-        credential = credential_of({name: self.header(name) for name in names})
-        return credential if credential.isascii() and credential.isprintable() else ""
+    @property
+    def target(self) -> bytes:
+        """Path and query as they were sent."""
+        raw: bytes = self._scope.get("raw_path") or self._scope["path"].encode()
+        return b"?".join((raw, self.query))
+
+    def left(self) -> bool:
+        """Whether the client is known to have closed the connection; asks once the body was read.
+
+        The server tells that at once or not yet: nothing is waited for.
+        """
+        asking = self._receive()
+        try:
+            asking.send(None)
+        except StopIteration as told:
+            return told.value["type"] == "http.disconnect"
+        asking.close()
+        return False
 
     async def body(self) -> bytes:
         """The whole body; raises TOO_LARGE as soon as it is known to be, and ClientGoneError."""

@@ -15,6 +15,7 @@ HTTP_TYPES = {
     405: {"invalid_request_error"},
     409: {"conflict_error"},
     413: {"request_too_large"},
+    429: {"rate_limit_error"},
     500: {"api_error"},
     503: {"api_error"},
     504: {"timeout_error"},

@@ -20,6 +20,7 @@ TABLE = {
     "METHOD_NOT_ALLOWED": (405, "invalid_request_error", "false"),
     "CONFLICT": (409, "conflict_error", "false"),
     "TOO_LARGE": (413, "request_too_large", None),
+    "RATE_LIMITED": (429, "rate_limit_error", "true"),
     "FENCED": (500, "api_error", None),
     "HEAD_MISMATCH": (500, "api_error", None),
     "DIGEST_MISMATCH": (500, "api_error", None),

@@ -219,6 +219,11 @@ def _error() -> Schema:
                 "properties": {
                     "type": {"type": "string", "enum": sorted(types - {""})},
                     "message": {"type": "string"},
+                    "details": {
+                        "type": "object",
+                        "properties": {"error_code": {"type": "string"}},
+                        "required": ["error_code"],
+                    },
                 },
                 "required": ["type", "message"],
             },

@@ -77,6 +77,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Metadata would be beyond its limits."""
     ERROR_REASON_AGENT_MODEL_REQUIRED: _ErrorReason.ValueType  # 41
     """A session cannot run without a model."""
+    ERROR_REASON_RATE_LIMITED: _ErrorReason.ValueType  # 21
+    """The key made more requests than it may; the answer says when to come back."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason is the closed list of reasons for which a call fails. It travels as `google.rpc.ErrorInfo.reason` (without the
@@ -135,6 +137,8 @@ ERROR_REASON_INVALID_METADATA: ErrorReason.ValueType  # 34
 """Metadata would be beyond its limits."""
 ERROR_REASON_AGENT_MODEL_REQUIRED: ErrorReason.ValueType  # 41
 """A session cannot run without a model."""
+ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 21
+"""The key made more requests than it may; the answer says when to come back."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
