@@ -15,7 +15,7 @@ PATH = f"/v1/sessions/{SESSION}/events"
 BODY = json.dumps(
     {"events": [{"type": "user.message", "content": [{"type": "text", "text": "hi"}]}]}
 ).encode()
-RETRY = {"x-stainless-retry-count": "1"}
+RETRY: dict[str, Any] = {"x-stainless-retry-count": "1"}
 
 
 async def ask_and_leave(server: Server, behaviour: Behaviour, *, finish: bool = True) -> None:
@@ -72,7 +72,7 @@ async def test_a_retry_while_the_first_still_runs_waits_for_its_answer(
     ids=["no retry", "first attempt", "own key"],
 )
 async def test_what_is_no_retry_is_new_input(
-    server: Server, http: httpx2.AsyncClient, behaviour: Behaviour, changes: dict[str, str]
+    server: Server, http: httpx2.AsyncClient, behaviour: Behaviour, changes: dict[str, Any]
 ) -> None:
     await ask_and_leave(server, behaviour)
     if "idempotency_key" in changes:  # this service keeps no answers, so it was asked
