@@ -35,12 +35,14 @@ TABLE = {
     "ENVIRONMENT_ARCHIVED": (400, "invalid_request_error", None),
     "CONFIG_TYPE_CHANGE": (400, "invalid_request_error", None),
     "INVALID_METADATA": (400, "invalid_request_error", None),
+    "AGENT_MODEL_REQUIRED": (400, "invalid_request_error", None),
 }
 CODES = {
     "ENVIRONMENT_NOT_FOUND": "environment_not_found",
     "ENVIRONMENT_ARCHIVED": "environment_archived",
     "CONFIG_TYPE_CHANGE": "invalid_config_type_change",
     "INVALID_METADATA": "invalid_metadata",
+    "AGENT_MODEL_REQUIRED": "agent_model_required",
 }
 SECRET = "10.0.0.7 epoch 4"
 
