@@ -31,6 +31,15 @@ class Settings(BaseSettings):
         "x-api-key", description="How the credential is sent."
     )
     model_profile: str = Field("", description="Capability profile; empty: chosen by base URL.")
+    model_retries_max: int = Field(
+        3, ge=0, le=20, description="Retries of a failing provider call before its turn ends."
+    )
+    model_retry_ms: int = Field(
+        1000, ge=1, le=3_600_000, description="Wait before the first retry; doubles each time."
+    )
+    model_retry_ms_max: int = Field(
+        60_000, ge=1, le=3_600_000, description="Longest wait, also where the provider asks more."
+    )
     seal_keys_file: Path | None = Field(None, description="Key ring for data at rest.")
     service_key_file: Path | None = Field(None, description="Credential between services.")
     tools_module: str = Field("", description="Module with register(registry): platform tools.")

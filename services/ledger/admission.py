@@ -137,7 +137,10 @@ def _conclude(lane: Lane, answered: bool) -> None:
     ):
         interrupt.try_again(lane)
     lane.refresh_claimable()
-    if lane.thread.claimable_at is not None and _has_public_work(lane):
+    if lane.thread.claimable_at is None or not _has_public_work(lane):
+        return
+    # A message that queues behind a turn that waits for its retry changes nothing of that.
+    if front is None or front.state != turn_pb2.TURN_STATE_RESCHEDULING:
         notices.run(lane)
 
 

@@ -62,6 +62,7 @@ def message(
         rounds_used=turn.round + 1,
         settled_reason=turn.stop_reason,
         traceparent=turn.traceparent,
+        retries=turn.retries,
     )
 
 

@@ -1,9 +1,12 @@
 """How a claim ends by its owner's commit. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 
 from counterfoil.ledger.v1 import events_pb2, session_events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
+from counterfoil.types.v1 import usage_pb2
 
 from foundation.errors import Failure, invalid
 from services.ledger import barrier, interrupt, notices
@@ -17,10 +20,23 @@ DONE = turn_pb2.COMMIT_ANSWER_DONE
 SETTLED = turn_pb2.COMMIT_ANSWER_SETTLED
 CONTINUE = turn_pb2.COMMIT_ANSWER_CONTINUE
 INTERRUPTED = turn_pb2.COMMIT_ANSWER_INTERRUPTED
+RESCHEDULED = turn_pb2.COMMIT_ANSWER_RESCHEDULED
 NO_ANSWER = turn_pb2.COMMIT_ANSWER_UNSPECIFIED
 
 _NO_REASON = session_events_pb2.STOP_REASON_TYPE_UNSPECIFIED
 _END_TURN = session_events_pb2.STOP_REASON_TYPE_END_TURN
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What a turn's owner says of a model request without an answer."""
+
+    errors: Sequence[events_pb2.Event] = ()
+    lost_usage: usage_pb2.ModelUsage | None = None
+    retry_after: timedelta = timedelta()
+
+
+NOTHING_FAILED = Failed()
 
 
 def commit(
@@ -28,7 +44,7 @@ def commit(
     turn: Turn,
     kind: "Kind.ValueType",
     stop_reason: "session_events_pb2.StopReasonType.ValueType" = _NO_REASON,
-    errors: Sequence[events_pb2.Event] = (),
+    failed: Failed = NOTHING_FAILED,
 ) -> "AnswerValue.ValueType":
     """Park or end the front turn, whose entries were recorded before.
 
@@ -40,15 +56,17 @@ def commit(
         raise _gap("a turn that is publicly over can only be settled, and only such a turn")
     if kind == turn_pb2.COMMIT_KIND_PARKED:
         return _park(lane, turn)
-    if turn.interrupted and kind == turn_pb2.COMMIT_KIND_DONE:
+    if turn.interrupted and kind in _GIVES_WAY:
         return INTERRUPTED
+    if kind == turn_pb2.COMMIT_KIND_RESCHEDULED:
+        return _reschedule(lane, turn, failed)
     if not turn.interrupted and kind == turn_pb2.COMMIT_KIND_INTERRUPTED:
         raise _gap("no interrupt waits for this turn")
     if turn.round_open:
         raise _gap(f"the results of round {turn.round} were not recorded")
     if kind == turn_pb2.COMMIT_KIND_SETTLED:
         return _end(lane, turn, kind, SETTLED)
-    _close(lane, turn, errors)
+    _close(lane, turn, failed)
     return _finish(lane, turn, kind, stop_reason or _END_TURN)
 
 
@@ -85,15 +103,32 @@ def _park(lane: Lane, turn: Turn) -> "AnswerValue.ValueType":
     return PARKED
 
 
-def _close(lane: Lane, turn: Turn, errors: Sequence[events_pb2.Event]) -> None:
+def _reschedule(lane: Lane, turn: Turn, failed: Failed) -> "AnswerValue.ValueType":
+    """The turn waits, without a lease, and clients see that it does."""
+    _remember(lane, turn, turn_pb2.COMMIT_KIND_RESCHEDULED, RESCHEDULED)
+    notices.lose_span(lane, turn, failed.lost_usage)
+    _publish_errors(lane, failed.errors)
+    notices.rescheduled(lane)
+    turn.state = turn_pb2.TURN_STATE_RESCHEDULING
+    turn.retries += 1
+    turn.not_before = lane.now + failed.retry_after
+    _end_claim(lane)
+    return RESCHEDULED
+
+
+def _close(lane: Lane, turn: Turn, failed: Failed) -> None:
     """What of the turn is still open publicly ends before its idle."""
-    notices.close_span(lane, turn)
+    notices.lose_span(lane, turn, failed.lost_usage)
     barrier.mark_handled(lane)
+    _publish_errors(lane, failed.errors)
+    interrupt.mark(lane, turn)
+
+
+def _publish_errors(lane: Lane, errors: Sequence[events_pb2.Event]) -> None:
     for index, event in enumerate(errors):
         if event.WhichOneof("event") != "session_error" or not event.id:
             raise invalid(f"errors.{index}", "must be a session.error with an id")
         lane.publish(event)
-    interrupt.mark(lane, turn)
 
 
 def _finish(
@@ -133,6 +168,10 @@ def _remember(
     lane: Lane, turn: Turn, kind: "Kind.ValueType", answer: "AnswerValue.ValueType"
 ) -> None:
     lane.new_commits.append(Commit(turn.turn_id, lane.thread.epoch, turn.round, kind, answer))
+
+
+_GIVES_WAY = (turn_pb2.COMMIT_KIND_DONE, turn_pb2.COMMIT_KIND_RESCHEDULED)
+"""Commits that an interrupt comes before."""
 
 
 def _gap(message: str) -> Failure:

@@ -223,6 +223,15 @@ class Dispatcher:
             self._targets.append(key[:2])
             if not self._pump():
                 self._db.notify_soon(_CHANNEL, "wake")
+        elif lane.thread.claimable_at is not None and lane.thread.lease_stream is None:
+            wait_s = (lane.thread.claimable_at - lane.now).total_seconds()
+            if wait_s < self._rescan_s:  # else the rescan is soon enough
+                self._later(partial(self._offer, key[:2], wait_s), "ledger-offer")
+
+    async def _offer(self, key: tuple[str, str], wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        self._targets.append(key)
+        self._pump()
 
     def _ended(self, stream_id: str, key: Key, epoch: int, *, fenced: bool) -> None:
         stream = self._streams.get(stream_id)

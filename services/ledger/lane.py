@@ -111,6 +111,7 @@ class Turn:
     span_open: bool = False
     continued_epoch: int = 0
     takeovers: int = 0
+    retries: int = 0
     not_before: datetime | None = None
     released: bool = False
     traceparent: str = ""

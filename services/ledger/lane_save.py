@@ -76,7 +76,7 @@ _TURNS = _Section(
         input_event_id, state, system_event_id, system_position, marked, interrupted,
         interrupt_event_id, interrupt_position, stop_reason, round, round_open, attempt_round,
         attempt_epoch, attempt_number, span_event_id, span_open, continued_epoch, takeovers,
-        not_before, released, traceparent)
+        not_before, released, traceparent, retries)
     SELECT $1, $2, $3, given.* {given}
     ON CONFLICT (turn_id) DO UPDATE SET
         state = excluded.state, system_event_id = excluded.system_event_id,
@@ -88,7 +88,8 @@ _TURNS = _Section(
         attempt_number = excluded.attempt_number, span_event_id = excluded.span_event_id,
         span_open = excluded.span_open, continued_epoch = excluded.continued_epoch,
         takeovers = excluded.takeovers, not_before = excluded.not_before,
-        released = excluded.released, traceparent = excluded.traceparent
+        released = excluded.released, traceparent = excluded.traceparent,
+        retries = excluded.retries
 )""",
     _given(
         "turn_id text, input_position bigint, input_event_id text, state smallint, "
@@ -96,7 +97,7 @@ _TURNS = _Section(
         "interrupt_event_id text, interrupt_position bigint, stop_reason smallint, round int, "
         "round_open bool, attempt_round int, attempt_epoch bigint, attempt_number int, "
         "span_event_id text, span_open bool, continued_epoch bigint, takeovers int, "
-        "not_before timestamptz, released bool, traceparent text"
+        "not_before timestamptz, released bool, traceparent text, retries int"
     ),
 )
 _CALLS = _Section(

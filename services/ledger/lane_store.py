@@ -50,7 +50,7 @@ _TURNS = """
 SELECT turn_id, input_position, input_event_id, state, system_event_id, system_position, marked,
     interrupted, interrupt_event_id, interrupt_position, stop_reason, round, round_open,
     attempt_round, attempt_epoch, attempt_number, span_event_id, span_open, continued_epoch,
-    takeovers, not_before, released, traceparent
+    takeovers, not_before, released, traceparent, retries
 FROM ledger.turns
 WHERE workspace_id = $1 AND thread_id = $2 AND state <> 6
 ORDER BY input_position

@@ -28,9 +28,7 @@ def run(lane: Lane) -> None:
 def idle(lane: Lane, reason: session_events_pb2.StopReason) -> None:
     """The session waits. The thread's idle vouches for the transcript's head."""
     session = lane.session
-    if session.running_since is not None:
-        session.active_ms += max(0, (lane.now - session.running_since) // _MS)
-        session.running_since = None
+    _stop_clock(lane)
     details = _details(reason)
     thread = session_events_pb2.ThreadStatusIdle(
         agent_name=session.agent_name,
@@ -44,6 +42,19 @@ def idle(lane: Lane, reason: session_events_pb2.StopReason) -> None:
     waits = session_events_pb2.SessionStatusIdle(stop_reason=reason, stop_details=details)
     lane.publish(events_pb2.Event(id=lane.next_id(), session_status_idle=waits))
     session.status = session_pb2.SESSION_STATUS_IDLE
+
+
+def rescheduled(lane: Lane) -> None:
+    """The session waits for a retry; nobody has to do anything."""
+    session = lane.session
+    _stop_clock(lane)
+    waits = session_events_pb2.SessionStatusRescheduled()
+    lane.publish(events_pb2.Event(id=lane.next_id(), session_status_rescheduled=waits))
+    thread = session_events_pb2.ThreadStatusRescheduled(
+        agent_name=session.agent_name, session_thread_id=session.thread_id
+    )
+    lane.publish(events_pb2.Event(id=lane.next_id(), thread_status_rescheduled=thread))
+    session.status = session_pb2.SESSION_STATUS_RESCHEDULING
 
 
 def stopped(
@@ -78,14 +89,23 @@ def open_span(lane: Lane, turn: Turn, round_: int, attempt: reference_pb2.Attemp
 
 
 def close_span(lane: Lane, turn: Turn, tokens: usage_pb2.ModelUsage | None = None) -> None:
-    """The open model request ends: with its usage, or as an error. Usage is added here alone."""
+    """The open model request ends: with its usage, or as an error."""
+    _end_span(lane, turn, tokens or usage_pb2.ModelUsage(), is_error=tokens is None)
+
+
+def lose_span(lane: Lane, turn: Turn, lost: usage_pb2.ModelUsage | None) -> None:
+    """The open model request ends without an answer; `lost` is what it is known to have used."""
+    _end_span(lane, turn, lost or usage_pb2.ModelUsage(), is_error=True)
+
+
+def _end_span(lane: Lane, turn: Turn, known: usage_pb2.ModelUsage, *, is_error: bool) -> None:
+    """Once for each span, and usage is added here alone."""
     if not turn.span_open or turn.span_event_id is None:
         return
     turn.span_open = False
-    known = tokens or usage_pb2.ModelUsage()
     end = span_events_pb2.ModelRequestEnd(
         model_request_start_id=turn.span_event_id,
-        is_error=tokens is None,
+        is_error=is_error,
         model_usage=span_events_pb2.SpanUsage(
             input_tokens=known.input_tokens,
             output_tokens=known.output_tokens,
@@ -140,6 +160,13 @@ def bury(lane: Lane) -> None:
     thread = lane.thread
     thread.epoch, thread.deleted = EPOCH_MAX, True
     thread.lease_stream, thread.claimable_at = None, None
+
+
+def _stop_clock(lane: Lane) -> None:
+    session = lane.session
+    if session.running_since is not None:
+        session.active_ms += max(0, (lane.now - session.running_since) // _MS)
+        session.running_since = None
 
 
 def _details(reason: session_events_pb2.StopReason) -> session_events_pb2.StopDetails | None:

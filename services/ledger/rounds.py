@@ -53,7 +53,7 @@ def publish_answer(lane: Lane, turn: Turn, request: turn_pb2.AppendRoundRequest)
     # An older attempt's span was closed as an error when a newer one began; that one is lost now.
     notices.close_span(lane, turn, request.usage if answered >= begun else None)
     turn.round, turn.round_open = number, bool(request.calls)
-    turn.takeovers, turn.continued_epoch = 0, 0
+    turn.takeovers, turn.retries, turn.continued_epoch = 0, 0, 0
     lane.next_round()
     lane.calls = [_call(turn, place, call) for place, call in enumerate(request.calls)]
     lane.new_rounds.append(
@@ -151,7 +151,7 @@ def _record_results(lane: Lane, turn: Turn, record: turn_pb2.EntryRecord) -> Non
     if missing:
         raise _gap(f"entry {record.seq} has no result of {missing[0].operation_id}")
     barrier.mark_handled(lane)
-    turn.round_open, turn.takeovers = False, 0
+    turn.round_open, turn.takeovers, turn.retries = False, 0, 0
 
 
 def _check_answer(turn: Turn, request: turn_pb2.AppendRoundRequest) -> None:

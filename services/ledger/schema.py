@@ -151,6 +151,8 @@ turns = Table(
     # Lost claims since the last answer or results entry.
     Column("takeovers", Integer, nullable=False),
     Column("not_before", _TIME),
+    # Rescheduled commits since the newest answer or results entry.
+    Column("retries", Integer, nullable=False, server_default="0"),
     # An operator asked for one more attempt to settle.
     Column("released", Boolean, nullable=False),
     # Trace of the call that made the turn claimable; empty for none.

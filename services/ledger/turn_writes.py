@@ -1,6 +1,7 @@
 """What a turn's owner writes: the transactions behind the turn service."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -86,7 +87,7 @@ class TurnWrites:
         return response
 
     async def commit_turn(self, request: turn_pb2.CommitTurnRequest) -> turn_pb2.CommitTurnResponse:
-        """Rows 12 and 15."""
+        """Rows 6a, 12 and 15."""
         fence = request.fence
         response = turn_pb2.CommitTurnResponse()
 
@@ -101,7 +102,7 @@ class TurnWrites:
                 raise _gap(f"the newest published round is {turn.round}, not {request.round}")
             await _record(change, turn, request.entries)
             response.answer = commits.commit(
-                change.lane, turn, request.kind, request.stop_reason, request.errors
+                change.lane, turn, request.kind, request.stop_reason, _failed(request)
             )
             await _load_answers(change, response.answer)
 
@@ -207,6 +208,11 @@ async def _owner_results(
 async def _load_answers(change: Change, answer: "turn_pb2.CommitAnswer.ValueType") -> None:
     if answer in _WITH_ANSWERS:
         change.lane.bodies |= await change.bodies(claims.answer_positions(change.lane))
+
+
+def _failed(request: turn_pb2.CommitTurnRequest) -> commits.Failed:
+    lost = request.lost_usage if request.HasField("lost_usage") else None
+    return commits.Failed(request.errors, lost, timedelta(milliseconds=request.retry_after_ms))
 
 
 def _fill(

@@ -19,6 +19,7 @@ from services.runner.notes import Notes
 from services.runner.publisher import Publisher
 from services.runner.publishing import Round
 from services.runner.recovery import Recovery
+from services.runner.retrying import RetryPolicy, spread_of
 from services.runner.turn import RESULTS, WITHHELD, Turn
 
 ROUNDS_MAX = 100
@@ -32,13 +33,15 @@ CONTINUE = turn_pb2.COMMIT_ANSWER_CONTINUE
 INTERRUPTED = turn_pb2.COMMIT_ANSWER_INTERRUPTED
 
 
-async def advance(authorities: Authorities, adapter: MessagesAdapter, turn: Turn) -> None:
+async def advance(
+    authorities: Authorities, adapter: MessagesAdapter, turn: Turn, policy: RetryPolicy
+) -> None:
     """Drives the turn until the ledger answers a commit that ends the claim.
 
     Raises GiveUp (Stopped, Unanswered, Corrupt) when the claim ends without one.
     """
-    owner = Owner(authorities, adapter, turn)
-    if turn.claim.takeover:
+    owner = Owner(authorities, adapter, turn, policy)
+    if turn.claim.takeover or turn.claim.retries:
         await owner.fence()
     for _ in range(_CONFLICTS_MAX):
         try:
@@ -53,10 +56,17 @@ async def advance(authorities: Authorities, adapter: MessagesAdapter, turn: Turn
 class Owner:
     """Everything that one claim does."""
 
-    def __init__(self, authorities: Authorities, adapter: MessagesAdapter, turn: Turn) -> None:
+    def __init__(
+        self,
+        authorities: Authorities,
+        adapter: MessagesAdapter,
+        turn: Turn,
+        policy: RetryPolicy,
+    ) -> None:
         self._to = authorities
         self._turn = turn
         self._claim = turn.claim
+        self._policy = policy
         self._round = max(0, turn.claim.round)
         self._recovery = Recovery(authorities, turn)
         self._executor = Executor(authorities, turn)
@@ -86,7 +96,18 @@ class Owner:
             error = faults.window_exceeded(self._turn, refused.refusal)
             await self._closer.withhold(self._round, error)
         except ProviderFailure as failure:
-            await self._closer.fail(faults.provider_failed(self._turn, failure))
+            await self._after_failure(failure)
+
+    async def _after_failure(self, failure: ProviderFailure) -> None:
+        """Row 6a, or the end of the turn when no retry is left or none would help."""
+        turn = self._turn
+        retries = self._claim.retries if self._round == self._claim.round + 1 else 0
+        wait_ms = self._policy.wait(failure, retries, spread_of(turn.id, self._claim.epoch))
+        error = faults.provider_failed(turn, failure, retrying=wait_ms is not None)
+        if wait_ms is None:
+            await self._closer.fail(error, failure.usage)
+        else:
+            await self._closer.reschedule(error, failure, wait_ms)
 
     async def _go_round(self) -> None:
         if (0, WITHHELD) in self._turn.entries:

@@ -10,9 +10,10 @@ import structlog
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import events_pb2, session_events_pb2, turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
-from counterfoil.types.v1 import runtime_pb2
+from counterfoil.types.v1 import runtime_pb2, usage_pb2
 
 from services.runner import messages, names
+from services.runner.adapter import ProviderFailure
 from services.runner.authorities import Authorities, GiveUp, answered
 from services.runner.execution import Executor
 from services.runner.history import Writer
@@ -71,12 +72,21 @@ class Closer:
             names_of_calls = entry.content.mappings
             await self._executor.close(scope, [name.operation_id for name in names_of_calls])
 
-    async def fail(self, error: events_pb2.Event) -> None:
+    async def fail(self, error: events_pb2.Event, lost: usage_pb2.ModelUsage | None = None) -> None:
         """Ends the turn with an error; the session stays usable and queued input stays."""
         _log.warning(
             "a turn ends with an error", error_type=error.session_error.error.WhichOneof("error")
         )
-        answer = await self._commit(turn_pb2.COMMIT_KIND_DONE, error)
+        answer = await self._commit(turn_pb2.COMMIT_KIND_DONE, error, lost=lost)
+        if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
+            await self.interrupt()
+
+    async def reschedule(self, error: events_pb2.Event, failure: ProviderFailure, ms: int) -> None:
+        """Row 6a: the turn waits without a lease and is offered again."""
+        about = {"kind": failure.kind, "retries": self._turn.claim.retries, "wait_ms": ms}
+        _log.warning("a provider call failed and will be repeated", **about)
+        kind = turn_pb2.COMMIT_KIND_RESCHEDULED
+        answer = await self._commit(kind, error, lost=failure.usage, retry_after_ms=ms)
         if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
             await self.interrupt()
 
@@ -140,6 +150,8 @@ class Closer:
         error: events_pb2.Event | None = None,
         *,
         round_: int | None = None,
+        lost: usage_pb2.ModelUsage | None = None,
+        retry_after_ms: int = 0,
     ) -> "turn_pb2.CommitAnswer.ValueType":
         if round_ is None:
             newest = self._turn.newest_answer()
@@ -154,13 +166,18 @@ class Closer:
             if error is not None
             else session_events_pb2.STOP_REASON_TYPE_END_TURN,
             errors=[] if error is None else [error],
+            retry_after_ms=retry_after_ms,
+            lost_usage=lost,
         )
         response = await answered(self._to.turns.CommitTurn, request)
         self._turn.recorded(request.entries)
-        if kind != turn_pb2.COMMIT_KIND_DONE and response.answer not in _FINAL:
+        if kind not in _GIVES_WAY and response.answer not in _FINAL:
             raise GiveUp(f"the ledger answered {response.answer} to a closing commit")
         return response.answer
 
+
+_GIVES_WAY = (turn_pb2.COMMIT_KIND_DONE, turn_pb2.COMMIT_KIND_RESCHEDULED)
+"""Commits that an interrupt comes before."""
 
 _FINAL = (turn_pb2.COMMIT_ANSWER_DONE, turn_pb2.COMMIT_ANSWER_SETTLED)
 

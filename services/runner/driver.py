@@ -24,6 +24,7 @@ from services.runner.adapter import MessagesAdapter
 from services.runner.advance import advance
 from services.runner.attachment import Attachment
 from services.runner.authorities import Authorities, Corrupt, GiveUp, Stopped, Unanswered, answered
+from services.runner.retrying import DEFAULT_POLICY, RetryPolicy
 from services.runner.turn import Turn
 
 _REATTACH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -47,10 +48,16 @@ class Driver:
     """One runner."""
 
     def __init__(
-        self, authorities: Authorities, adapter: MessagesAdapter, *, capacity: int = 64
+        self,
+        authorities: Authorities,
+        adapter: MessagesAdapter,
+        *,
+        capacity: int = 64,
+        policy: RetryPolicy = DEFAULT_POLICY,
     ) -> None:
         self._to = authorities
         self._adapter = adapter
+        self._policy = policy
         self._name = ids.new("runner")
         self._held: dict[str, _Held] = {}
         self._erasing: dict[str, asyncio.Task[None]] = {}
@@ -138,7 +145,7 @@ class Driver:
 
     async def _try_to_advance(self, turn: Turn) -> None:
         try:
-            await advance(self._to, self._adapter, turn)
+            await advance(self._to, self._adapter, turn, self._policy)
         except Stopped as why:
             # The ledger compares: in the usual case it has given the thread to somebody else, and
             # the release is void; after a restored backup it learns the epoch that it lost.

@@ -10,6 +10,9 @@ from services.runner.turn import Turn
 MODEL_REQUEST_FAILED = "model_request_failed_error"
 TOOL_USE_LIMIT = "tool_use_limit_reached_error"
 
+_EXHAUSTED = session_events_pb2.RETRY_STATUS_TYPE_EXHAUSTED
+_RETRYING = session_events_pb2.RETRY_STATUS_TYPE_RETRYING
+
 
 def window_exceeded(turn: Turn, refusal: context_pb2.Refusal) -> events_pb2.Event:
     """The history with this input does not fit the model's window."""
@@ -30,9 +33,12 @@ def withheld(turn: Turn) -> events_pb2.Event:
     return _error(turn, "window", MODEL_REQUEST_FAILED, text)
 
 
-def provider_failed(turn: Turn, failure: ProviderFailure) -> events_pb2.Event:
-    """The provider brought no answer."""
-    return _error(turn, failure.kind, failure.public_type, str(failure))
+def provider_failed(
+    turn: Turn, failure: ProviderFailure, *, retrying: bool = False
+) -> events_pb2.Event:
+    """The provider brought no answer; `retrying`: it is asked again."""
+    status = _RETRYING if retrying else _EXHAUSTED
+    return _error(turn, failure.kind, failure.public_type, str(failure), status)
 
 
 def too_many_rounds(turn: Turn, rounds_max: int) -> events_pb2.Event:
@@ -41,9 +47,15 @@ def too_many_rounds(turn: Turn, rounds_max: int) -> events_pb2.Event:
     return _error(turn, "rounds", TOOL_USE_LIMIT, text)
 
 
-def _error(turn: Turn, what: str, type_: str, text: str) -> events_pb2.Event:
-    status = session_events_pb2.RetryStatus(type=session_events_pb2.RETRY_STATUS_TYPE_EXHAUSTED)
-    detail = session_events_pb2.ErrorDetail(message=text, retry_status=status)
+def _error(
+    turn: Turn,
+    what: str,
+    type_: str,
+    text: str,
+    status: "session_events_pb2.RetryStatusType.ValueType" = _EXHAUSTED,
+) -> events_pb2.Event:
+    retry_status = session_events_pb2.RetryStatus(type=status)
+    detail = session_events_pb2.ErrorDetail(message=text, retry_status=retry_status)
     getattr(detail, type_).SetInParent()
     return events_pb2.Event(
         id=names.error_event(turn.id, turn.claim.epoch, what),

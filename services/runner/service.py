@@ -11,6 +11,7 @@ from foundation.bootstrap import Kernel
 from services.runner.adapter import MessagesAdapter
 from services.runner.authorities import Authorities
 from services.runner.driver import Driver
+from services.runner.retrying import RetryPolicy
 
 
 async def start(kernel: Kernel) -> None:
@@ -21,7 +22,12 @@ async def start(kernel: Kernel) -> None:
         api_key=settings.model_api_key.get_secret_value(),
         auth=settings.model_auth,
     )
-    driver = Driver(connect(kernel), adapter, capacity=settings.runner_capacity)
+    policy = RetryPolicy(
+        retries_max=settings.model_retries_max,
+        wait_ms=settings.model_retry_ms,
+        wait_ms_max=settings.model_retry_ms_max,
+    )
+    driver = Driver(connect(kernel), adapter, capacity=settings.runner_capacity, policy=policy)
     kernel.watch(measures.RUNNER_TURNS.watch(lambda: driver.held))
     kernel.spawn(_run(driver, adapter), "runner")
 

@@ -113,12 +113,13 @@ async def test_a_failing_provider_ends_the_turn_and_leaves_the_session_usable(
 ) -> None:
     chat = await Chat.open(running_system)
     events = await say(chat, fault)
-    (error,) = errors_of(events)
+    *retried, error = errors_of(events)
     assert error["retry_status"] == {"type": "exhausted"}
     assert type_ is None or error["type"] == type_
+    assert all(one["retry_status"] == {"type": "retrying"} for one in retried)
     assert last_stop(events) == "retries_exhausted"
     spans = [event for event in events if event["type"] == "span.model_request_end"]
-    assert [span["is_error"] for span in spans] == [True]
+    assert [span["is_error"] for span in spans] == [True] * (len(retried) + 1)
     assert "a turn ends with an error" in running_system.diagnosis()  # operators see it, too
     assert last_stop(await say(chat, "fine")) == "end_turn"
 

@@ -259,6 +259,7 @@ async def _system(
         "COUNTERFOIL_MODEL_BASE_URL": model.url,
         "COUNTERFOIL_MODEL_API_KEY": "offline-key",
         "COUNTERFOIL_MODEL_PROFILE": "offline",
+        "COUNTERFOIL_MODEL_RETRY_MS": "20",
         "COUNTERFOIL_TOOLS_MODULE": "tests.support.platform_tool",
         SOCKET: str(effects.path),
         **databases,

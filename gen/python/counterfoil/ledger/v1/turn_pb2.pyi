@@ -184,6 +184,8 @@ class _CommitKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitKind
     """The turn is over because it was interrupted."""
     COMMIT_KIND_SETTLED: _CommitKind.ValueType  # 4
     """The closing entry of a settling turn is written."""
+    COMMIT_KIND_RESCHEDULED: _CommitKind.ValueType  # 5
+    """Try again later: the provider brought no answer this time."""
 
 class CommitKind(_CommitKind, metaclass=_CommitKindEnumTypeWrapper):
     """CommitKind is what a commit asks for."""
@@ -198,6 +200,8 @@ COMMIT_KIND_INTERRUPTED: CommitKind.ValueType  # 3
 """The turn is over because it was interrupted."""
 COMMIT_KIND_SETTLED: CommitKind.ValueType  # 4
 """The closing entry of a settling turn is written."""
+COMMIT_KIND_RESCHEDULED: CommitKind.ValueType  # 5
+"""Try again later: the provider brought no answer this time."""
 Global___CommitKind: _TypeAlias = CommitKind  # noqa: Y015
 
 class _CommitAnswer:
@@ -218,6 +222,8 @@ class _CommitAnswerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitAn
     """Every action was answered already: go on with the answers."""
     COMMIT_ANSWER_INTERRUPTED: _CommitAnswer.ValueType  # 5
     """An interrupt waits: close the turn."""
+    COMMIT_ANSWER_RESCHEDULED: _CommitAnswer.ValueType  # 6
+    """Rescheduled; the lease is gone, and the turn is offered again after the wait."""
 
 class CommitAnswer(_CommitAnswer, metaclass=_CommitAnswerEnumTypeWrapper):
     """CommitAnswer is what a commit did."""
@@ -234,6 +240,8 @@ COMMIT_ANSWER_CONTINUE: CommitAnswer.ValueType  # 4
 """Every action was answered already: go on with the answers."""
 COMMIT_ANSWER_INTERRUPTED: CommitAnswer.ValueType  # 5
 """An interrupt waits: close the turn."""
+COMMIT_ANSWER_RESCHEDULED: CommitAnswer.ValueType  # 6
+"""Rescheduled; the lease is gone, and the turn is offered again after the wait."""
 Global___CommitAnswer: _TypeAlias = CommitAnswer  # noqa: Y015
 
 @_typing.final
@@ -676,6 +684,7 @@ class Claim(_message.Message):
     ROUNDS_USED_FIELD_NUMBER: _builtins.int
     SETTLED_REASON_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn, `turn_…`."""
     epoch: _builtins.int
@@ -694,6 +703,8 @@ class Claim(_message.Message):
     """Text of the closing results of a turn that was quarantined or interrupted while parked is in `calls`; this is its public stop reason."""
     traceparent: _builtins.str
     """Trace (W3C `traceparent`) of the call that queued the turn, or that answered its last action; empty for none."""
+    retries: _builtins.int
+    """Rescheduled commits since the newest answer or results entry. Above 0: read the turn's entries before going on, as after a takeover."""
     @_builtins.property
     def thread(self) -> _reference_pb2.ThreadRef:
         """The thread."""
@@ -741,10 +752,11 @@ class Claim(_message.Message):
         rounds_used: _builtins.int = ...,
         settled_reason: _session_events_pb2.StopReasonType.ValueType = ...,
         traceparent: _builtins.str = ...,
+        retries: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "log_point", b"log_point", "runtime", b"runtime", "thread", b"thread", "transcript_head", b"transcript_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_system_bodies", b"answer_system_bodies", "calls", b"calls", "epoch", b"epoch", "input", b"input", "interrupted", b"interrupted", "log_point", b"log_point", "round", b"round", "rounds_used", b"rounds_used", "runtime", b"runtime", "settled_reason", b"settled_reason", "state", b"state", "takeover", b"takeover", "thread", b"thread", "traceparent", b"traceparent", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_system_bodies", b"answer_system_bodies", "calls", b"calls", "epoch", b"epoch", "input", b"input", "interrupted", b"interrupted", "log_point", b"log_point", "retries", b"retries", "round", b"round", "rounds_used", b"rounds_used", "runtime", b"runtime", "settled_reason", b"settled_reason", "state", b"state", "takeover", b"takeover", "thread", b"thread", "traceparent", b"traceparent", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1091,6 +1103,8 @@ class CommitTurnRequest(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     STOP_REASON_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
+    LOST_USAGE_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
@@ -1099,6 +1113,8 @@ class CommitTurnRequest(_message.Message):
     """What is asked for."""
     stop_reason: _session_events_pb2.StopReasonType.ValueType
     """Why the turn ended, with DONE."""
+    retry_after_ms: _builtins.int
+    """With RESCHEDULED: milliseconds from the commit until the turn may be claimed again; up to one hour. Kept in the ledger, so it survives every process."""
     @_builtins.property
     def fence(self) -> _reference_pb2.Fence:
         """Writer's claim."""
@@ -1109,7 +1125,11 @@ class CommitTurnRequest(_message.Message):
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]:
-        """`session.error` events to publish before the idle, with DONE."""
+        """`session.error` events to publish before the idle, with DONE, or before the status, with RESCHEDULED."""
+
+    @_builtins.property
+    def lost_usage(self) -> _usage_pb2.ModelUsage:
+        """With DONE and RESCHEDULED: tokens that a model request without an answer reported before it broke off; added once, with the end of its span."""
 
     def __init__(
         self,
@@ -1121,10 +1141,12 @@ class CommitTurnRequest(_message.Message):
         entries: _abc.Iterable[Global___EntryRecord] | None = ...,
         stop_reason: _session_events_pb2.StopReasonType.ValueType = ...,
         errors: _abc.Iterable[_events_pb2.Event] | None = ...,
+        retry_after_ms: _builtins.int = ...,
+        lost_usage: _usage_pb2.ModelUsage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "lost_usage", b"lost_usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "errors", b"errors", "fence", b"fence", "kind", b"kind", "round", b"round", "stop_reason", b"stop_reason", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "errors", b"errors", "fence", b"fence", "kind", b"kind", "lost_usage", b"lost_usage", "retry_after_ms", b"retry_after_ms", "round", b"round", "stop_reason", b"stop_reason", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -122,7 +122,7 @@ class TurnServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitTurn(self, request, context):
-        """CommitTurn ends the claim: parked, done or settled. Final answers are stored by (turn, epoch, round, kind) and returned to a repeat. Refuses with
+        """CommitTurn ends the claim: parked, done, rescheduled or settled. Final answers are stored by (turn, epoch, round, kind) and returned to a repeat. Refuses with
         GAP while an answer entry was not recorded or a referenced result not published.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -36,7 +36,7 @@ class TurnServiceStub:
     DIGEST_MISMATCH, a skipped entry with GAP.
     """
     CommitTurn: _aio.UnaryUnaryMultiCallable[_turn_pb2.CommitTurnRequest, _turn_pb2.CommitTurnResponse]
-    """CommitTurn ends the claim: parked, done or settled. Final answers are stored by (turn, epoch, round, kind) and returned to a repeat. Refuses with
+    """CommitTurn ends the claim: parked, done, rescheduled or settled. Final answers are stored by (turn, epoch, round, kind) and returned to a repeat. Refuses with
     GAP while an answer entry was not recorded or a referenced result not published.
     """
     PublishPreviews: _aio.UnaryUnaryMultiCallable[_turn_pb2.PublishPreviewsRequest, _turn_pb2.PublishPreviewsResponse]
@@ -100,7 +100,7 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_pb2.CommitTurnRequest,
         context: _aio.ServicerContext[_turn_pb2.CommitTurnRequest, _abc.Awaitable[_turn_pb2.CommitTurnResponse]],
     ) -> _abc.Awaitable[_turn_pb2.CommitTurnResponse]:
-        """CommitTurn ends the claim: parked, done or settled. Final answers are stored by (turn, epoch, round, kind) and returned to a repeat. Refuses with
+        """CommitTurn ends the claim: parked, done, rescheduled or settled. Final answers are stored by (turn, epoch, round, kind) and returned to a repeat. Refuses with
         GAP while an answer entry was not recorded or a referenced result not published.
         """
 
