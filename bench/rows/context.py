@@ -27,8 +27,8 @@ _BLOCKS = 2_000
 _BLOCK_BYTES = 2_500
 _INPUT = transcript_pb2.TRANSCRIPT_ENTRY_KIND_INPUT
 _ANSWER = transcript_pb2.TRANSCRIPT_ENTRY_KIND_ANSWER
-_WINDOW_MODEL = "meta.llama4-scout-17b-instruct-v1:0"
-"""A window of ten million tokens, so that nothing is refused."""
+_WINDOW_MODEL = "grok-4-fast-reasoning"
+"""A window of two million tokens, so that nothing is refused."""
 
 
 async def request(plan: Plan) -> list[Sample]:
