@@ -3,19 +3,16 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import uvloop
-from pydantic import ValidationError
 
-from cli import logs, seal_keys
+from cli import context_commands, journal_commands, logs, seal_keys, session_commands
+from cli.entry import main_loop, one_line_errors, read_settings
 from foundation import metrics, telemetry
-from foundation.datafolder import FolderInUse
-from foundation.errors import Failure
-from foundation.postgres import PostgresFailed
 from foundation.settings import SERVICES, Settings
 from foundation.storage import ConfigurationError
 
@@ -27,31 +24,12 @@ app = typer.Typer(
     help="Counterfoil: a durable runtime for long-running AI agents.",
     pretty_exceptions_enable=False,
 )
-sessions_app = typer.Typer(no_args_is_help=True, help="Look at sessions.")
 turns_app = typer.Typer(no_args_is_help=True, help="Recover turns.")
-app.add_typer(sessions_app, name="sessions")
+app.add_typer(session_commands.app, name="sessions")
+app.add_typer(journal_commands.app, name="journal")
+app.add_typer(context_commands.app, name="context")
 app.add_typer(turns_app, name="turns")
 app.add_typer(seal_keys.app, name="seal-keys")
-
-_EXPECTED = (FolderInUse, PostgresFailed, ConfigurationError, Failure, OSError, ValueError)
-
-
-def read_settings() -> Settings:
-    """Settings from the environment; ends the process with the field's name when one is wrong."""
-    try:
-        return Settings.model_validate({})
-    except ValidationError as error:
-        for problem in error.errors():
-            name = "_".join(str(part) for part in problem["loc"]).upper()
-            typer.echo(f"COUNTERFOIL_{name}: {problem['msg']}", err=True)
-        raise typer.Exit(2) from error
-
-
-def main_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs a command's coroutine; expected errors become one line and exit code 1."""
-    logs.configure()
-    with one_line_errors(), suppress(KeyboardInterrupt):
-        uvloop.run(work)
 
 
 def process_loop(
@@ -78,16 +56,6 @@ def measure(settings: Settings, known_as: str, *, embedded: bool) -> None:
     address = settings.metrics_address
     chosen = address or (metrics.DEFAULT_ADDRESS if embedded else "")
     metrics.configure(known_as, "" if chosen == "off" else chosen, required=bool(address))
-
-
-@contextmanager
-def one_line_errors() -> Generator[None]:
-    """Expected errors become one line and exit code 1."""
-    try:
-        yield
-    except _EXPECTED as error:
-        typer.echo(f"counterfoil: {error}", err=True)
-        raise typer.Exit(1) from error
 
 
 @app.command()
@@ -247,18 +215,6 @@ def verify(
             raise typer.Exit(1)
 
     main_loop(work())
-
-
-@sessions_app.command("tail")
-def sessions_tail(
-    session: Annotated[str, typer.Argument(help="Session id, sesn_…")],
-    from_start: Annotated[bool, typer.Option(help="Print the history first.")] = True,
-    follow: Annotated[bool, typer.Option(help="Go on with what happens next.")] = True,
-) -> None:
-    """Print a session's events, one JSON object a line. Reads COUNTERFOIL_API_KEY."""
-    from cli import operator
-
-    main_loop(operator.tail(read_settings(), session, from_start=from_start, follow=follow))
 
 
 @turns_app.command("release")

@@ -1,11 +1,10 @@
-"""Commands that talk to running services: verify, sessions tail, turns release."""
+"""Commands that talk to running services as an operator: verify, turns release."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import typer
-from counterfoil.ledger.v1 import session_pb2, session_pb2_grpc, turn_pb2, turn_pb2_grpc
+from counterfoil.ledger.v1 import turn_pb2, turn_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from rich.console import Console
 
@@ -105,23 +104,6 @@ def _broken(
         crosscheck.tail_missing(kept.transcript, transcript.head.seq, heads, "transcript"),
     ]
     return lines + [line for line in tails if line]
-
-
-async def tail(settings: Settings, session_id: str, *, from_start: bool, follow: bool) -> None:
-    """Prints a session's events, one JSON object a line, and goes on live."""
-    key = settings.api_key.get_secret_value()
-    async with channel(settings, "ledger", key) as ledger:
-        stub = session_pb2_grpc.SessionServiceStub(ledger.as_channel())
-        request = session_pb2.StreamEventsRequest(session_id=session_id)
-        if from_start:
-            request.position_after = 0
-        head = 0
-        async for batch in stub.StreamEvents(request):
-            head = max(head, batch.position_through)
-            for frame in batch.frames:
-                typer.echo(frame.json.decode())
-            if batch.end or (not follow and not batch.frames):
-                return
 
 
 async def release(settings: Settings, turn_id: str) -> None:

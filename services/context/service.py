@@ -8,7 +8,7 @@ from counterfoil.context.v1 import context_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
-from counterfoil.types.v1.reference_pb2 import Head
+from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
 
 from foundation import ids
 from foundation.errors import Failure, deleted, fenced, not_found, wrong_state
@@ -87,6 +87,16 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         response = pb.RebuildResponse(snapshot=recipe.summary(self._ring, key, row))
         response.body = await self._built(key, row["id"], opened, warm)
         return response
+
+    async def LocateSnapshot(
+        self, request: pb.LocateSnapshotRequest, context: Any
+    ) -> pb.LocateSnapshotResponse:
+        key = await store.home_of_snapshot(self._db, request.snapshot_id)
+        if key is None:
+            raise not_found("snapshot", request.snapshot_id)
+        workspace_id, session_id, thread_id = key
+        thread = ThreadRef(workspace_id=workspace_id, session_id=session_id, thread_id=thread_id)
+        return pb.LocateSnapshotResponse(thread=thread)
 
     async def ListSnapshots(
         self, request: pb.ListSnapshotsRequest, context: Any

@@ -98,6 +98,11 @@ SELECT id, turn_id, round, attempt_epoch, attempt_number, recipe_sealed FROM con
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND id = $4
 """
 
+# No index starts with the id: writers do not pay for what an operator asks now and then.
+LOCATE_SNAPSHOT = """
+SELECT workspace_id, session_id, thread_id FROM context.snapshots WHERE id = $1 LIMIT 1
+"""
+
 LIST_SNAPSHOTS = """
 SELECT id, turn_id, round, attempt_epoch, attempt_number, recipe_sealed FROM context.snapshots
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
@@ -197,6 +202,12 @@ async def offer_part_key(db: Database, workspace_id: str, sealed: bytes) -> None
 async def snapshot(db: Database, key: ThreadKey, id: str) -> Record | None:
     """One snapshot."""
     return await db.fetchrow(GET_SNAPSHOT, *key, id)
+
+
+async def home_of_snapshot(db: Database, id: str) -> ThreadKey | None:
+    """The thread of a snapshot, in any workspace: for operators."""
+    row = await db.fetchrow(LOCATE_SNAPSHOT, id)
+    return None if row is None else (row["workspace_id"], row["session_id"], row["thread_id"])
 
 
 async def snapshots(db: Database, key: ThreadKey) -> list[Record]:

@@ -284,6 +284,12 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
         response.thread.CopyFrom(thread)
         return response
 
+    async def LocateThread(
+        self, request: turn_pb2.LocateThreadRequest, context: Any
+    ) -> turn_pb2.LocateThreadResponse:
+        thread = await session_store.home_of_session(self._lanes.db, _known(request.session_id))
+        return turn_pb2.LocateThreadResponse(thread=thread)
+
     async def FinishDeletion(
         self, request: turn_pb2.FinishDeletionRequest, context: Any
     ) -> turn_pb2.FinishDeletionResponse:

@@ -50,6 +50,11 @@ class ContextServiceStub:
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RebuildRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RebuildResponse.FromString,
                 _registered_method=True)
+        self.LocateSnapshot = channel.unary_unary(
+                '/counterfoil.context.v1.ContextService/LocateSnapshot',
+                request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.LocateSnapshotRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.LocateSnapshotResponse.FromString,
+                _registered_method=True)
         self.ListSnapshots = channel.unary_unary(
                 '/counterfoil.context.v1.ContextService/ListSnapshots',
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.ListSnapshotsRequest.SerializeToString,
@@ -88,6 +93,14 @@ class ContextServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LocateSnapshot(self, request, context):
+        """LocateSnapshot finds the thread of a snapshot, in any workspace, for operators that know its id alone. Reads only; searches all snapshots. Fails
+        with NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSnapshots(self, request, context):
         """ListSnapshots returns a thread's snapshots, oldest first. Reads only.
         """
@@ -119,6 +132,11 @@ def add_ContextServiceServicer_to_server(servicer, server):
                     servicer.Rebuild,
                     request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RebuildRequest.FromString,
                     response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RebuildResponse.SerializeToString,
+            ),
+            'LocateSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.LocateSnapshot,
+                    request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.LocateSnapshotRequest.FromString,
+                    response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.LocateSnapshotResponse.SerializeToString,
             ),
             'ListSnapshots': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSnapshots,
@@ -213,6 +231,33 @@ class ContextService:
             '/counterfoil.context.v1.ContextService/Rebuild',
             counterfoil_dot_context_dot_v1_dot_context__pb2.RebuildRequest.SerializeToString,
             counterfoil_dot_context_dot_v1_dot_context__pb2.RebuildResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LocateSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.context.v1.ContextService/LocateSnapshot',
+            counterfoil_dot_context_dot_v1_dot_context__pb2.LocateSnapshotRequest.SerializeToString,
+            counterfoil_dot_context_dot_v1_dot_context__pb2.LocateSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,10 @@ class ContextServiceStub:
     """
     Rebuild: _aio.UnaryUnaryMultiCallable[_context_pb2.RebuildRequest, _context_pb2.RebuildResponse]
     """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, and CORRUPT when the digest differs."""
+    LocateSnapshot: _aio.UnaryUnaryMultiCallable[_context_pb2.LocateSnapshotRequest, _context_pb2.LocateSnapshotResponse]
+    """LocateSnapshot finds the thread of a snapshot, in any workspace, for operators that know its id alone. Reads only; searches all snapshots. Fails
+    with NOT_FOUND.
+    """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_context_pb2.ListSnapshotsRequest, _context_pb2.ListSnapshotsResponse]
     """ListSnapshots returns a thread's snapshots, oldest first. Reads only."""
     Tombstone: _aio.UnaryUnaryMultiCallable[_context_pb2.TombstoneRequest, _context_pb2.TombstoneResponse]
@@ -57,6 +61,16 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_context_pb2.RebuildRequest, _abc.Awaitable[_context_pb2.RebuildResponse]],
     ) -> _abc.Awaitable[_context_pb2.RebuildResponse]:
         """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, and CORRUPT when the digest differs."""
+
+    @_abc_1.abstractmethod
+    def LocateSnapshot(
+        self,
+        request: _context_pb2.LocateSnapshotRequest,
+        context: _aio.ServicerContext[_context_pb2.LocateSnapshotRequest, _abc.Awaitable[_context_pb2.LocateSnapshotResponse]],
+    ) -> _abc.Awaitable[_context_pb2.LocateSnapshotResponse]:
+        """LocateSnapshot finds the thread of a snapshot, in any workspace, for operators that know its id alone. Reads only; searches all snapshots. Fails
+        with NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def ListSnapshots(

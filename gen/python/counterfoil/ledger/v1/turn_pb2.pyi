@@ -1466,6 +1466,52 @@ class VerifyLogResponse(_message.Message):
 Global___VerifyLogResponse: _TypeAlias = VerifyLogResponse  # noqa: Y015
 
 @_typing.final
+class LocateThreadRequest(_message.Message):
+    """LocateThreadRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Session id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocateThreadRequest: _TypeAlias = LocateThreadRequest  # noqa: Y015
+
+@_typing.final
+class LocateThreadResponse(_message.Message):
+    """LocateThreadResponse holds the thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The primary thread; also of a deleted session."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocateThreadResponse: _TypeAlias = LocateThreadResponse  # noqa: Y015
+
+@_typing.final
 class FinishDeletionRequest(_message.Message):
     """FinishDeletionRequest names an erased thread."""
 

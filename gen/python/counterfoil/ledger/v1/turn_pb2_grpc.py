@@ -76,6 +76,11 @@ class TurnServiceStub:
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.VerifyLogRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.VerifyLogResponse.FromString,
                 _registered_method=True)
+        self.LocateThread = channel.unary_unary(
+                '/counterfoil.ledger.v1.TurnService/LocateThread',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadResponse.FromString,
+                _registered_method=True)
         self.FinishDeletion = channel.unary_unary(
                 '/counterfoil.ledger.v1.TurnService/FinishDeletion',
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.FinishDeletionRequest.SerializeToString,
@@ -150,6 +155,14 @@ class TurnServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LocateThread(self, request, context):
+        """LocateThread finds a session's primary thread, in any workspace, for operators that ask other authorities about it. Reads only. Fails with
+        NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FinishDeletion(self, request, context):
         """FinishDeletion records that every authority erased the thread. Idempotent.
         """
@@ -199,6 +212,11 @@ def add_TurnServiceServicer_to_server(servicer, server):
                     servicer.VerifyLog,
                     request_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.VerifyLogRequest.FromString,
                     response_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.VerifyLogResponse.SerializeToString,
+            ),
+            'LocateThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.LocateThread,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadResponse.SerializeToString,
             ),
             'FinishDeletion': grpc.unary_unary_rpc_method_handler(
                     servicer.FinishDeletion,
@@ -424,6 +442,33 @@ class TurnService:
             '/counterfoil.ledger.v1.TurnService/VerifyLog',
             counterfoil_dot_ledger_dot_v1_dot_turn__pb2.VerifyLogRequest.SerializeToString,
             counterfoil_dot_ledger_dot_v1_dot_turn__pb2.VerifyLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LocateThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.TurnService/LocateThread',
+            counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadResponse.FromString,
             options,
             channel_credentials,
             insecure,

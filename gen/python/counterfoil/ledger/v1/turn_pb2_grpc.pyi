@@ -45,6 +45,10 @@ class TurnServiceStub:
     """ReleaseTurn gives a quarantined turn one more attempt. Fails with NOT_FOUND, WRONG_STATE when the turn is not quarantined."""
     VerifyLog: _aio.UnaryUnaryMultiCallable[_turn_pb2.VerifyLogRequest, _turn_pb2.VerifyLogResponse]
     """VerifyLog recomputes the session's log end to end and compares it with the head row. Reads only; leaves an access record with the head."""
+    LocateThread: _aio.UnaryUnaryMultiCallable[_turn_pb2.LocateThreadRequest, _turn_pb2.LocateThreadResponse]
+    """LocateThread finds a session's primary thread, in any workspace, for operators that ask other authorities about it. Reads only. Fails with
+    NOT_FOUND.
+    """
     FinishDeletion: _aio.UnaryUnaryMultiCallable[_turn_pb2.FinishDeletionRequest, _turn_pb2.FinishDeletionResponse]
     """FinishDeletion records that every authority erased the thread. Idempotent."""
 
@@ -127,6 +131,16 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_turn_pb2.VerifyLogRequest, _abc.Awaitable[_turn_pb2.VerifyLogResponse]],
     ) -> _abc.Awaitable[_turn_pb2.VerifyLogResponse]:
         """VerifyLog recomputes the session's log end to end and compares it with the head row. Reads only; leaves an access record with the head."""
+
+    @_abc_1.abstractmethod
+    def LocateThread(
+        self,
+        request: _turn_pb2.LocateThreadRequest,
+        context: _aio.ServicerContext[_turn_pb2.LocateThreadRequest, _abc.Awaitable[_turn_pb2.LocateThreadResponse]],
+    ) -> _abc.Awaitable[_turn_pb2.LocateThreadResponse]:
+        """LocateThread finds a session's primary thread, in any workspace, for operators that ask other authorities about it. Reads only. Fails with
+        NOT_FOUND.
+        """
 
     @_abc_1.abstractmethod
     def FinishDeletion(
