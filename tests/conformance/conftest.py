@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from tests.conformance.client import Client, Program
-from tests.conformance.installs import DRIVERS, REPO, contracts, node_folder, python_environment
+from tests.conformance.installs import (
+    DRIVERS,
+    REPO,
+    contracts,
+    go_driver,
+    node_folder,
+    python_environment,
+)
 from tests.support.postgres import SessionPostgres
 from tests.support.system import System, system_of
 from tests.support.system_fixtures import model, pytest_runtest_makereport, zygote
@@ -65,6 +72,12 @@ def grpc_js() -> Generator[Client]:
     """gRPC for JavaScript."""
     folder = node_folder()
     yield from client(["node", "grpc_js.mjs", str(contracts())], folder, rest=False)
+
+
+@pytest.fixture(scope="session")
+def grpc_go() -> Generator[Client]:
+    """gRPC for Go."""
+    yield from client([str(go_driver())], DRIVERS, rest=False)
 
 
 def anthropic_client(python: str, kind: str) -> Generator[Client]:

@@ -21,6 +21,9 @@ DRIVERS = Path(__file__).parent / "drivers"
 _BUILD = REPO / "build" / "clients"
 _SECONDS = 540
 
+GO_CODE = ("generate", proto.BUNDLE.name, "--exclude-path", "google")
+"""How buf writes Go code of the contracts; what it leaves out is published already."""
+
 
 def run(command: Sequence[str | Path], cwd: Path, **more: str) -> None:
     """Runs an installer; its output is in the failure."""
@@ -57,6 +60,22 @@ def node_folder() -> Path:
         run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
 
     return _installed("node", sorted(source.iterdir()), install)
+
+
+def go_driver() -> Path:
+    """The program of `drivers/go`, with code generated from the published contracts."""
+    source = DRIVERS / "go"
+    bundle = contracts()
+    names = ("go.mod", "go.sum", "buf.gen.yaml", "main.go", "driver.go")
+
+    def build(folder: Path) -> None:
+        for name in names:
+            shutil.copy(source / name, folder)
+        shutil.copy(bundle, folder)
+        run([proto.script("buf"), *GO_CODE], folder)
+        run(["go", "build", "-buildvcs=false", "-o", "driver", "."], folder)
+
+    return _installed("go", [*(source / name for name in names), bundle], build) / "driver"
 
 
 def contracts() -> Path:

@@ -7,7 +7,7 @@ from tests.conformance.client import Client
 from tests.conformance.scenarios import SCENARIOS, Scenario
 from tests.support.system import System
 
-FULL = ["anthropic_0_94_sync", "anthropic_0_94_async", "anthropic_node", "grpc_js"]
+FULL = ["anthropic_0_94_sync", "anthropic_0_94_async", "anthropic_node", "grpc_js", "grpc_go"]
 CLIENTS = [
     "anthropic_sync",
     "anthropic_async",

@@ -16,6 +16,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from cli.demo_stage import Server, counterfoil, without_settings
 from foundation.settings import DEVELOPMENT_KEY
+from tests.conformance.installs import DRIVERS, GO_CODE
 from tests.readme.documents import REPO, RUNNABLE, SHOWN, Block, blocks
 from tools import proto
 
@@ -127,8 +128,20 @@ def writes_the_contracts(block: Block, _: Server, folder: Path) -> None:
     assert dry.stdout.splitlines()[-1] == ".venv/bin/python -m tools.proto bundle"
 
 
+def writes_go_code(block: Block, _: Server, __: Path) -> None:
+    """The steps that built the Go client of the conformance tests, which runs against a server."""
+    copied, *gets, generate = (line.split() for line in block.code.splitlines())
+    assert Path(copied[1]) == (DRIVERS / "go" / "buf.gen.yaml").relative_to(REPO)
+    module = (DRIVERS / "go" / "go.mod").read_text()
+    libraries, tools = ([word for word in get[2:] if word != "-tool"] for get in gets)
+    assert all(f"{library} v" in module for library in libraries)
+    assert all(f"\t{tool}\n" in module for tool in tools)
+    assert generate == ["buf", *GO_CODE]
+
+
 HOW: dict[str, How] = {
     "docs/reference/contracts.md: make contracts": writes_the_contracts,
+    "docs/reference/contracts.md: cp tests/conformance/drivers/go/buf.gen.yaml .": writes_go_code,
     "README.md: make run": serves,
     "README.md: .venv/bin/python -m examples.hitl_gate": asks_a_human,
     "README.md: import time": answers_when_pasted,
