@@ -1,6 +1,7 @@
 """The `counterfoil` command."""
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -77,6 +78,15 @@ async def _run(settings: Settings) -> None:
         await until(stop, embedded.kernel.failure())
 
 
+def settle_memory() -> None:
+    """What a started process holds, it holds until its end: the garbage collector need not look at
+    it again, which would stop every turn for a tenth of a second, and looks at the rest less often.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 def stop_event() -> asyncio.Event:
     """An event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
@@ -88,6 +98,7 @@ def stop_event() -> asyncio.Event:
 
 async def until(stop: asyncio.Event, failure: Coroutine[Any, Any, None]) -> None:
     """Waits for a signal, or raises the error of failed background work."""
+    settle_memory()
 
     async def signalled() -> None:
         await stop.wait()

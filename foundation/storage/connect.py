@@ -65,6 +65,8 @@ async def connect(dsn: str, *, application: str, writer: bool = False) -> Connec
                 "default_transaction_isolation": "read committed",
                 "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
                 "jit": "off",
+                # Writers repeat a few long statements by key: planning them anew finds nothing.
+                "plan_cache_mode": "force_generic_plan" if writer else "auto",
                 "timezone": "UTC",
             },
         )

@@ -8,18 +8,18 @@ what `apply` falls back to.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from foundation.storage import CommitUnknown, Connection, Database, Record, SealRing, Unavailable
 from services.ledger import claims, lane_store, log_writer, session_store
 from services.ledger.change import Before, Change
+from services.ledger.desk import Decide, Desk, Job, Reads, ReadsAhead
 from services.ledger.lane import Lane
 from services.ledger.lane_save import LaneWrite
 from services.ledger.runtimes import Runtimes
@@ -37,67 +37,10 @@ _PUT_OFF = timedelta(seconds=30)
 Key = tuple[str, str]
 T = TypeVar("T")
 After = Callable[[Change], None]
-Decide = Callable[[Change], Awaitable[None]]
 
 
 class _Moved(Exception):
     """The session is not what the decision was made on."""
-
-
-class _ReadsAhead(Exception):
-    """The decision asks for rows while decisions before it are not stored yet."""
-
-
-class _Reads:
-    """The database for a decision on a copy: what it finds may be overtaken, which the write
-    notices; what is not stored yet it could not find."""
-
-    def __init__(self, db: Database, pending: bool) -> None:
-        self._db = db
-        self._pending = pending
-
-    def _ready(self) -> Database:
-        if self._pending:
-            raise _ReadsAhead
-        return self._db
-
-    async def fetch(self, sql: str, /, *args: object) -> list[Record]:
-        """All rows."""
-        return await self._ready().fetch(sql, *args)
-
-    async def fetchrow(self, sql: str, /, *args: object) -> Record | None:
-        """The first row, or None."""
-        return await self._ready().fetchrow(sql, *args)
-
-    async def fetchval(self, sql: str, /, *args: object) -> Any:
-        """The first column of the first row, or None."""
-        return await self._ready().fetchval(sql, *args)
-
-
-@dataclass(slots=True)
-class _Job:
-    """A change that waits for its turn on a session."""
-
-    failpoint: str
-    decide: Decide
-    context: Context
-    result: "asyncio.Future[Change | None]"
-
-    def settle(self, change: Change | None) -> None:
-        if not self.result.done():
-            self.result.set_result(change)
-
-    def fail(self, error: BaseException) -> None:
-        if not self.result.done():
-            self.result.set_exception(error)
-
-
-@dataclass(slots=True)
-class _Desk:
-    """The changes that wait for one session."""
-
-    jobs: deque[_Job] = field(default_factory=deque[_Job])
-    task: "asyncio.Task[None] | None" = None
 
 
 class Lanes:
@@ -110,7 +53,7 @@ class Lanes:
         self._hub = hub
         self._after: list[After] = []
         self._lanes: OrderedDict[Key, Lane] = OrderedDict()
-        self._desks: dict[Key, _Desk] = {}
+        self._desks: dict[Key, Desk] = {}
         self._runtimes = Runtimes(ring)
 
     def forget(self, workspace_id: str, session_id: str) -> None:
@@ -138,14 +81,14 @@ class Lanes:
                     await decide(change)
             return change
         loop = asyncio.get_running_loop()
-        job = _Job(failpoint, decide, copy_context(), loop.create_future())
-        desk = self._desks.setdefault(key, _Desk())
+        job = Job(failpoint, decide, copy_context(), loop.create_future())
+        desk = self._desks.setdefault(key, Desk())
         desk.jobs.append(job)
         if desk.task is None:
             desk.task = loop.create_task(self._work(key, desk), name="ledger-lane")
         return await job.result
 
-    async def _work(self, key: Key, desk: _Desk) -> None:
+    async def _work(self, key: Key, desk: Desk) -> None:
         """Decide and store what waits for a session, until nothing waits."""
         try:
             while desk.jobs:
@@ -157,11 +100,11 @@ class Lanes:
             for job in desk.jobs:  # this process stops
                 job.result.cancel()
 
-    async def _round(self, key: Key, desk: _Desk) -> None:
+    async def _round(self, key: Key, desk: Desk) -> None:
         """Take changes as long as they can be decided on a copy, then store them together."""
         lane = self._lanes.get(key)
-        taken: list[tuple[_Job, Change]] = []
-        alone: _Job | None = None
+        taken: list[tuple[Job, Change]] = []
+        alone: Job | None = None
         size = rows = 0
         while desk.jobs and alone is None and len(taken) < _BATCH_MAX:
             if rows > _BATCH_ROWS_MAX or size > _BATCH_BYTES_MAX:
@@ -174,7 +117,7 @@ class Lanes:
                 break
             try:
                 change = await self._decide(job, lane, pending=bool(taken))
-            except _ReadsAhead:
+            except ReadsAhead:
                 desk.jobs.appendleft(job)
                 break
             except Exception:
@@ -192,19 +135,19 @@ class Lanes:
         if alone is not None:
             await self._alone(key, alone)
 
-    async def _decide(self, job: _Job, lane: Lane, *, pending: bool) -> Change:
+    async def _decide(self, job: Job, lane: Lane, *, pending: bool) -> Change:
         copy = lane.copy(_now())
-        change = Change(_Reads(self.db, pending), copy, Before.of(copy), self.ring)
+        change = Change(Reads(self.db, pending), copy, Before.of(copy), self.ring)
         work = self._decided(job, change)
         await asyncio.get_running_loop().create_task(_run(work), context=job.context)
         return change
 
-    async def _decided(self, job: _Job, change: Change) -> None:
+    async def _decided(self, job: Job, change: Change) -> None:
         await job.decide(change)
         await self._conclude(change)
 
     async def _store_all(
-        self, key: Key, taken: list[tuple[_Job, Change]], after: Lane | None
+        self, key: Key, taken: list[tuple[Job, Change]], after: Lane | None
     ) -> None:
         """Store decided changes in one statement, and answer them; if the session moved, each is
         decided again under the lock."""
@@ -235,7 +178,7 @@ class Lanes:
             self._tell(change)
             job.settle(change)
 
-    async def _alone(self, key: Key, job: _Job) -> None:
+    async def _alone(self, key: Key, job: Job) -> None:
         """Decide and store one change under the lock."""
         if job.result.done():
             return
@@ -250,7 +193,7 @@ class Lanes:
         else:
             job.settle(change)
 
-    async def _alone_locked(self, key: Key, job: _Job) -> Change | None:
+    async def _alone_locked(self, key: Key, job: Job) -> Change | None:
         async with self.change(job.failpoint, *key) as change:
             if change is not None:
                 await job.decide(change)

@@ -10,8 +10,9 @@ from counterfoil.types.v1 import reference_pb2
 from foundation.errors import Failure, deleted, invalid, not_found
 from services.ledger import claiming, claims, commits, lane_store, rounds
 from services.ledger.change import Change
+from services.ledger.desk import Decide
 from services.ledger.lane import Source, Turn
-from services.ledger.lanes import Decide, Lanes
+from services.ledger.lanes import Lanes
 
 _NO_COMMIT = turn_pb2.COMMIT_KIND_UNSPECIFIED
 _WITH_ANSWERS = (commits.CONTINUE, commits.INTERRUPTED)
