@@ -24,7 +24,8 @@ def turn(*between: Line, thinks: bool = False) -> list[Line]:
     ]
 
 
-SAID = script({"content": [text("It is done.")], "chunks": 3})
+# Slow enough that previews, which an answer never waits for, are there before it.
+SAID = script({"content": [text("It is done.")], "chunks": 3, "chunk_delay_ms": 150})
 THINKS = script({"content": [{"type": "thinking", "thinking": "Hm."}, text("It is done.")]})
 
 
