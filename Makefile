@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: bench bench-profile help run demo test test-full test-hitl-gate proto proto-check \
+.PHONY: bench bench-profile soak help run demo test test-full test-hitl-gate proto proto-check \
 	proto-baseline contracts breaking lint \
 	format lock clean install install-dev
 
@@ -33,6 +33,9 @@ bench: install-dev ## measure everything (ROWS=gate,text for some, SCALE=0.1 for
 
 bench-profile: install-dev ## write flame graphs of the server to bench/profiles
 	@$(BIN)/python -m bench.profile
+
+soak: install-dev ## 1,000 streams and 64 writers while every process is killed (ARGS=--help)
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 lint: install-dev ## ruff, pyright, import contracts, buf lint and buf breaking
 	@$(BIN)/ruff check --quiet

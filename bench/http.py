@@ -21,6 +21,10 @@ _JSON = "content-type: application/json\r\n"
 class BadAnswer(Exception):
     """The server said something else than success; the text holds its words."""
 
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"{status} {body[:500].decode(errors='replace')}")
+        self.status = status
+
 
 class _Receiver(asyncio.Protocol):
     """One connection. `chunk` sees body bytes of a stream; unary answers are collected."""
@@ -59,13 +63,18 @@ class _Receiver(asyncio.Protocol):
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """The end of an answer."""
+        """The end of an answer. That of a stream ends the connection: nothing else comes on it."""
+        if self._chunk is not None and self._parser.get_status_code() == 200:
+            self._settle(b"")
+            if self.transport is not None:
+                self.transport.close()
+            return
         body, self._body = b"".join(self._body), []
         status: int = self._parser.get_status_code()
         if status < 300:
             self._settle(body)
         else:
-            self._fail(BadAnswer(f"{status} {body[:500].decode(errors='replace')}"))
+            self._fail(BadAnswer(status, body))
         self._parser = httptools.HttpResponseParser(self)
 
     def _settle(self, body: bytes) -> None:
