@@ -13,6 +13,7 @@ import uvloop
 
 from cli import context_commands, journal_commands, logs, seal_keys, session_commands
 from cli.entry import main_loop, one_line_errors, read_settings
+from cli.output import Form, Output
 from foundation import metrics, telemetry
 from foundation.settings import SERVICES, Settings
 from foundation.storage import ConfigurationError
@@ -201,6 +202,24 @@ def demo() -> None:
     from cli.demo import demo as show
 
     show()
+
+
+@app.command(epilog="Example: counterfoil doctor -o json | jq 'select(.state == \"failed\")'")
+def doctor(output: Output = Form.TABLE) -> None:
+    """Check this installation, and say what to do about what is wrong.
+
+    Looks at Python and packages, the data folder, keys, PostgreSQL and its durability, schemas,
+    ports, services, the model's endpoint and the clock. Changes nothing. Exit code 1 when a check
+    failed.
+    """
+
+    async def work() -> None:
+        from cli.doctor import doctor as look
+
+        if not await look(read_settings(), output):
+            raise typer.Exit(1)
+
+    main_loop(work())
 
 
 @app.command()

@@ -66,7 +66,7 @@ class _Places:
         return self.sockets / f".s.PGSQL.{settings.PRIVATE['port']}"
 
     def dsn(self, database: str) -> str:
-        return f"postgresql://{settings.SUPERUSER}@/{database}?host={quote(str(self.sockets))}"
+        return _dsn(self.sockets, database)
 
 
 class EmbeddedPostgres:
@@ -193,6 +193,20 @@ class EmbeddedPostgres:
             time.sleep(0.005)
         _end(process)
         raise PostgresFailed("PostgreSQL was stopped while it started")
+
+
+def running_dsn(root: Path) -> str | None:
+    """The DSN of the server that runs on this folder, whoever supervises it; None without one."""
+    try:
+        lines = (root / "cluster" / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return None
+    # The fifth line names the folder of its socket.
+    return _dsn(Path(lines[4]), settings.DATABASE) if len(lines) > 4 else None
+
+
+def _dsn(sockets: Path, database: str) -> str:
+    return f"postgresql://{settings.SUPERUSER}@/{database}?host={quote(str(sockets))}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
