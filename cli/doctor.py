@@ -3,13 +3,12 @@
 from dataclasses import asdict
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from cli import doctor_findings, doctor_machine, doctor_peers, output
 from cli.composition import STATEFUL
 from cli.doctor_findings import Finding, State
 from cli.output import Form
+from cli.progress import waiting
 from foundation.settings import Settings
 
 _COLUMNS = {"state": "", "check": "CHECK", "found": "FOUND", "advice": "WHAT TO DO"}
@@ -33,22 +32,11 @@ async def examine(settings: Settings) -> list[Finding]:
     embedded = not all(settings.database_url_of(name) for name in STATEFUL)
     offsets: doctor_peers.Offsets = {}
     found = list(doctor_machine.look(settings, embedded=embedded))
-    with _spinner() as progress:
-        progress.add_task("Asking PostgreSQL …")
+    with waiting("Asking PostgreSQL …"):
         found += [one async for one in doctor_peers.databases(settings, offsets, embedded=embedded)]
-        progress.add_task("Asking services …")
+    with waiting("Asking services …"):
         found += [one async for one in doctor_peers.ports(settings, embedded=embedded)]
-        progress.add_task("Asking the model's endpoint …")
+    with waiting("Asking the model's endpoint …"):
         found.append(await doctor_peers.model(settings, offsets))
     found.append(doctor_findings.clock(offsets))
     return found
-
-
-def _spinner() -> Progress:
-    """Shown on a terminal only, and gone afterwards."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        console=Console(stderr=True),
-        transient=True,
-    )

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 
 from cli import composition
 from cli.offline import OfflineModel
+from cli.progress import waiting
 from foundation import measures
 from foundation.bootstrap import Kernel
 from foundation.datafolder import DataFolder
@@ -94,7 +95,8 @@ async def _with_databases(
     if not missing:
         return settings
     postgres = EmbeddedPostgres()
-    dsn = SecretStr(await postgres.start(folder.postgres))
+    with waiting("Starting PostgreSQL …"):
+        dsn = SecretStr(await postgres.start(folder.postgres))
     stack.push_async_callback(postgres.stop)
     return settings.model_copy(update={f"{name}_database_url": dsn for name in missing})
 

@@ -189,10 +189,13 @@ def migrate() -> None:
 async def _migrate(settings: Settings) -> None:
     from cli.composition import STATEFUL
     from cli.composition import migrate as migrate_all
+    from cli.progress import steps
 
     if not any(settings.database_url_of(service) for service in STATEFUL):
         raise ConfigurationError("no COUNTERFOIL_<SERVICE>_DATABASE_URL is set")
-    changed = await migrate_all(settings)
+    changed: list[str] = []
+    for service in steps(STATEFUL, "Migrating"):
+        changed += await migrate_all(settings, (service,))
     typer.echo(f"changed: {', '.join(changed) or 'nothing'}")
 
 

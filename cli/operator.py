@@ -9,6 +9,7 @@ from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from rich.console import Console
 
 from cli import crosscheck
+from cli.progress import waiting
 from foundation.datafolder import SERVICE_KEY_NAME
 from foundation.rpc.remote import RemoteChannel
 from foundation.settings import Settings
@@ -50,12 +51,12 @@ async def verify(settings: Settings, session_id: str, kept: Kept) -> bool:
         channel(settings, "ledger", key) as ledger,
         channel(settings, "transcript", key) as transcripts,
     ):
-        with console.status(f"Verifying the log of {session_id} …"):
+        with waiting(f"Verifying the log of {session_id} …"):
             turns = turn_pb2_grpc.TurnServiceStub(ledger.as_channel())
             log = await turns.VerifyLog(
                 turn_pb2.VerifyLogRequest(session_id=session_id), timeout=_VERIFY_SECONDS
             )
-        with console.status(f"Verifying the transcript of {session_id} …"):
+        with waiting(f"Verifying the transcript of {session_id} …"):
             stub = transcript_pb2_grpc.TranscriptServiceStub(transcripts.as_channel())
             transcript = await stub.VerifyTranscript(
                 transcript_pb2.VerifyTranscriptRequest(thread=log.thread), timeout=_VERIFY_SECONDS

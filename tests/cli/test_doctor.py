@@ -19,6 +19,7 @@ async def test_a_running_installation_is_well_until_something_is_taken_away(
     own = {"COUNTERFOIL_PORT": system.rest_url.rpartition(":")[2]}
     well = await look(system, "doctor", "-o", "json", **own)
     assert not [row for row in well.rows if row["state"] == "failed"]
+    assert well.err == "", "progress is for terminals"
     found = {row["check"]: row for row in well.rows}
     assert "synchronous_commit on" in found["PostgreSQL of registry"]["found"]
     assert found["schema of ledger"]["state"] == "ok"

@@ -1,5 +1,6 @@
 """The documents that users read, and the code blocks in them."""
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,3 +49,16 @@ def table_rows(document: str, heading: str) -> list[list[str]]:
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in row] for row in rows]
     return [row for row in cells if not set("".join(row)) <= set("-:") and row[0].startswith("`")]
+
+
+def named_tests(document: str) -> list[tuple[str, str]]:
+    """Path and function of every test that a document names; an empty function for a whole file."""
+    text = (REPO / document).read_text()
+    return sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)))
+
+
+def functions_of(path: str) -> set[str]:
+    """The names of a module's functions."""
+    tree = ast.parse((REPO / path).read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}

@@ -21,6 +21,7 @@ from tests.readme.documents import REPO, RUNNABLE, SHOWN, Block, blocks
 from tools import proto
 
 SECONDS_MAX = 60
+SESSION = "sesn_01m8n2v7jq9f1w3c5t8xk0r6ah"
 README_URL = "http://127.0.0.1:8080"
 CHOOSE_PROFILE = (
     "from foundation.settings import Settings; from services.tools.profiles import choose;"
@@ -101,18 +102,22 @@ def starts_processes(block: Block, _: Server, folder: Path) -> None:
 
 
 def reads_a_session(block: Block, server: Server, folder: Path) -> None:
-    """`verify` and `sessions tail` on a session that exists; `turns release` on no turn."""
+    """Each command on a session that exists; `turns release` on no turn."""
     session_id = new_session(server)
-    verify, tail, release = (line.split() for line in block.code.splitlines())
-    assert [verify[1], tail[1:3], release[1:3]] == [
-        "verify",
-        ["sessions", "tail"],
-        ["turns", "release"],
-    ]
     own = server.environment()
-    assert "Everything holds." in run_counterfoil(["verify", session_id], own, folder)
-    run_counterfoil(["sessions", "tail", session_id, "--no-follow"], own, folder)
-    run_counterfoil(["turns", "release", "--help"], own, folder)
+    printed: dict[str, str] = {}
+    for line in block.code.splitlines():
+        name, *arguments = line.split()
+        assert name == "counterfoil"
+        if "tail" in arguments:
+            arguments.append("--no-follow")
+        if "release" in arguments:
+            arguments = [*arguments[:2], "--help"]
+        given = [session_id if one.startswith("sesn_") else one for one in arguments]
+        printed[" ".join(arguments[:2])] = run_counterfoil(given, own, folder)
+    assert "Nothing is in the way." in printed["doctor"]
+    assert "Everything holds." in printed[f"verify {SESSION}"]
+    assert session_id in printed["sessions list"]
 
 
 def writes_the_contracts(block: Block, _: Server, folder: Path) -> None:
@@ -152,9 +157,7 @@ HOW: dict[str, How] = {
         serves_with_a_real_model
     ),
     "docs/operating/settings.md: counterfoil migrate": starts_processes,
-    "docs/operating/settings.md: counterfoil verify sesn_01m8n2v7jq9f1w3c5t8xk0r6ah": (
-        reads_a_session
-    ),
+    "docs/operating/settings.md: counterfoil doctor": reads_a_session,
     "examples/hitl_gate/README.md: .venv/bin/python -m examples.hitl_gate": asks_a_human,
 }
 """How each block is run, by its document and first line."""
