@@ -105,6 +105,52 @@ async def reconnect(client: Client, _: Model) -> None:
     assert known + seen == await client.history(session)
 
 
+async def filters(client: Client, _: Model) -> None:
+    """The history by type and from its end, in pages of any size."""
+    session = await client.session("filters", "weather", "clock")
+    await client.do("stream_open", session_id=session)
+    await client.send(session, {"message": ASKS})
+    await client.until("session.status_idle")
+    await client.do("stream_close")
+    whole = await client.history(session)
+    chosen = ["user.message", "agent.custom_tool_use"]
+    some = [event for event in whole if event["type"] in chosen]
+    assert len(some) == 3
+    for limit in (1, 2, 1000):
+        asked = {"session_id": session, "limit": limit}
+        assert await client.do("events_list", **asked, types=chosen) == some
+        assert await client.do("events_list", **asked, order="desc") == whole[::-1]
+        both = await client.do("events_list", **asked, types=chosen, order="desc")
+        assert both == some[::-1]
+
+
+async def looking(client: Client, _: Model) -> None:
+    """What a session waits for and its thread can be read at any time, without its history."""
+    session = await client.session("looking", "weather", "clock")
+    assert await client.do("pending_actions", session_id=session) == []
+    await client.do("stream_open", session_id=session)
+    await client.send(session, {"message": ASKS})
+    seen = await client.until("session.status_idle", stop="requires_action")
+    waits = [
+        {"event_id": e["id"], "name": e["name"], "answer_type": "user.custom_tool_result"}
+        for e in seen
+        if e["type"] == "agent.custom_tool_use"
+    ]
+    assert await client.do("pending_actions", session_id=session) == waits
+    await client.send(session, {"result": waits[0]["event_id"], "text": "25 degrees"})
+    assert await client.do("pending_actions", session_id=session) == waits[1:]
+    await client.send(session, {"result": waits[1]["event_id"], "text": "06:00"})
+    await client.until("session.status_idle", stop="end_turn")
+    await client.do("stream_close")
+    assert await client.do("pending_actions", session_id=session) == []
+    (thread,) = await client.do("thread_list", session_id=session)
+    assert (thread["status"], thread["parent"]) == ("idle", None)
+    running = next(event for event in seen if event["type"] == "session.thread_status_running")
+    assert thread["id"] == running["session_thread_id"]
+    shown = await client.do("thread_events", session_id=session, thread_id=thread["id"], limit=4)
+    assert shown == await client.history(session)
+
+
 async def pagination(client: Client, _: Model) -> None:
     """Pages of any size hold the same events and sessions, each once."""
     agent = await client.do("agent_create", name="pages", tools=[])
@@ -202,6 +248,8 @@ SCENARIOS: list[Scenario] = [
     gate_loop,
     interrupt,
     reconnect,
+    filters,
+    looking,
     pagination,
     errors,
     sessions_live,

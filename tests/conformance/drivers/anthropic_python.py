@@ -146,8 +146,33 @@ class Driver:
     async def stream_close(self) -> None:
         await value_of(self._stream.close())
 
-    async def events_list(self, session_id: str, limit: int) -> Any:
-        found = await all_of(self._beta.sessions.events.list(session_id, limit=limit))
+    async def events_list(
+        self,
+        session_id: str,
+        limit: int,
+        types: list[str] | None = None,
+        order: str | None = None,
+    ) -> Any:
+        more: dict[str, Any] = {"types": types, "order": order}
+        chosen = {name: value for name, value in more.items() if value is not None}
+        found = await all_of(self._beta.sessions.events.list(session_id, limit=limit, **chosen))
+        return [one.to_dict(mode="json") for one in found]
+
+    async def pending_actions(self, session_id: str) -> Any:
+        # The SDK has no method for this route.
+        path = f"/v1/sessions/{session_id}/pending_actions"
+        found = (await value_of(self._client.get(path, cast_to=object)))["data"]
+        return [{key: one[key] for key in ("event_id", "name", "answer_type")} for one in found]
+
+    async def thread_list(self, session_id: str) -> Any:
+        found = await all_of(self._beta.sessions.threads.list(session_id))
+        return [
+            {"id": one.id, "status": one.status, "parent": one.parent_thread_id} for one in found
+        ]
+
+    async def thread_events(self, session_id: str, thread_id: str, limit: int) -> Any:
+        events = self._beta.sessions.threads.events
+        found = await all_of(events.list(thread_id, session_id=session_id, limit=limit))
         return [one.to_dict(mode="json") for one in found]
 
 

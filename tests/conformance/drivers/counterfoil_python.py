@@ -22,7 +22,11 @@ from counterfoil_client.gen.counterfoil.ledger.v1 import (
     ArchiveSessionRequest,
     DeleteSessionRequest,
     GetSessionRequest,
+    ListEventsRequest,
+    ListOrder,
+    ListPendingActionsRequest,
     ListSessionsRequest,
+    ListThreadsRequest,
     SessionStatus,
     UpdateSessionRequest,
 )
@@ -169,8 +173,48 @@ class Driver:
         assert self._events is not None
         await self._events.aclose()
 
-    async def events_list(self, session_id: str, limit: int) -> Any:
-        return [one.data for one in await self._client.session(session_id).history(limit)]
+    async def events_list(
+        self,
+        session_id: str,
+        limit: int,
+        types: list[str] | None = None,
+        order: str | None = None,
+    ) -> Any:
+        if types is None and order is None:
+            return [one.data for one in await self._client.session(session_id).history(limit)]
+        chosen = ListOrder.DESC if order == "desc" else ListOrder.ASC
+        return await self._listed(
+            ListEventsRequest(session_id=session_id, limit=limit, types=types or [], order=chosen)
+        )
+
+    async def pending_actions(self, session_id: str) -> Any:
+        request = ListPendingActionsRequest(session_id=session_id)
+        found = (await self._client.sessions.list_pending_actions(request)).data
+        return [
+            {"event_id": one.event_id, "name": one.name, "answer_type": one.answer_type}
+            for one in found
+        ]
+
+    async def thread_list(self, session_id: str) -> Any:
+        request = ListThreadsRequest(session_id=session_id)
+        found = await all_of(self._client.sessions.list_threads, request)
+        return [
+            {
+                "id": one.id,
+                "status": SessionStatus(one.status).name.lower(),
+                "parent": one.parent_thread_id,
+            }
+            for one in found
+        ]
+
+    async def thread_events(self, session_id: str, thread_id: str, limit: int) -> Any:
+        return await self._listed(
+            ListEventsRequest(session_id=session_id, thread_id=thread_id, limit=limit)
+        )
+
+    async def _listed(self, request: ListEventsRequest) -> Any:
+        found = await all_of(self._client.sessions.list_events, request)
+        return [json.loads(raw) for raw in found]
 
 
 async def answer(driver: Driver, line: str) -> dict[str, Any]:

@@ -32,6 +32,10 @@ type identified struct {
 	ID string `json:"id"`
 }
 
+type ofSession struct {
+	SessionID string `json:"session_id"`
+}
+
 type agent struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`
@@ -80,6 +84,9 @@ func (d *driver) operations() map[string]operation {
 		"stream_next":        taking(d.streamNext),
 		"stream_close":       taking(d.streamClose),
 		"events_list":        taking(d.eventsList),
+		"pending_actions":    taking(d.pendingActions),
+		"thread_list":        taking(d.threadList),
+		"thread_events":      taking(d.eventsList),
 	}
 }
 
@@ -183,10 +190,14 @@ func (d *driver) environmentDelete(ctx context.Context, args identified) (any, e
 	return response.GetId(), err
 }
 
+func statusOf(status ledgerv1.SessionStatus) string {
+	return strings.ToLower(strings.TrimPrefix(status.String(), "SESSION_STATUS_"))
+}
+
 func sessionOf(found *ledgerv1.Session) session {
 	made := session{
 		ID:           found.GetId(),
-		Status:       strings.ToLower(strings.TrimPrefix(found.GetStatus().String(), "SESSION_STATUS_")),
+		Status:       statusOf(found.GetStatus()),
 		AgentVersion: found.GetAgent().GetVersion(),
 		Archived:     found.GetArchivedAt() != nil,
 	}
@@ -287,9 +298,7 @@ func (d *driver) send(ctx context.Context, args struct {
 	return each(response.GetData(), rawEvent), err
 }
 
-func (d *driver) streamOpen(ctx context.Context, args struct {
-	SessionID string `json:"session_id"`
-}) (any, error) {
+func (d *driver) streamOpen(ctx context.Context, args ofSession) (any, error) {
 	ctx, d.cancel = context.WithCancel(ctx)
 	request := &ledgerv1.StreamEventsRequest{SessionId: args.SessionID}
 	stream, err := d.sessions.StreamEvents(ctx, request)
@@ -325,16 +334,58 @@ func (d *driver) streamClose(context.Context, struct{}) (any, error) {
 
 func (d *driver) eventsList(ctx context.Context, args struct {
 	SessionID string `json:"session_id"`
+	ThreadID  string `json:"thread_id"`
 	Limit     *int32
+	Types     []string
+	Order     string
 }) (any, error) {
+	orders := map[string]ledgerv1.ListOrder{
+		"asc": ledgerv1.ListOrder_LIST_ORDER_ASC, "desc": ledgerv1.ListOrder_LIST_ORDER_DESC,
+	}
 	ask := func(page *string) (*ledgerv1.ListEventsResponse, error) {
 		request := &ledgerv1.ListEventsRequest{
-			SessionId: args.SessionID, Limit: args.Limit, Page: page,
+			SessionId: args.SessionID, ThreadId: args.ThreadID, Limit: args.Limit, Page: page,
+			Types: args.Types, Order: orders[args.Order],
 		}
 		return d.sessions.ListEvents(ctx, request)
 	}
 	found, err := pages(ask, (*ledgerv1.ListEventsResponse).GetData)
 	return each(found, rawEvent), err
+}
+
+type pending struct {
+	EventID    string `json:"event_id"`
+	Name       string `json:"name"`
+	AnswerType string `json:"answer_type"`
+}
+
+func pendingOf(found *ledgerv1.PendingAction) pending {
+	return pending{found.GetEventId(), found.GetName(), found.GetAnswerType()}
+}
+
+func (d *driver) pendingActions(ctx context.Context, args ofSession) (any, error) {
+	request := &ledgerv1.ListPendingActionsRequest{SessionId: args.SessionID}
+	response, err := d.sessions.ListPendingActions(ctx, request)
+	return each(response.GetData(), pendingOf), err
+}
+
+type thread struct {
+	ID     string  `json:"id"`
+	Status string  `json:"status"`
+	Parent *string `json:"parent"`
+}
+
+func threadOf(found *ledgerv1.Thread) thread {
+	return thread{found.GetId(), statusOf(found.GetStatus()), found.ParentThreadId}
+}
+
+func (d *driver) threadList(ctx context.Context, args ofSession) (any, error) {
+	ask := func(page *string) (*ledgerv1.ListThreadsResponse, error) {
+		request := &ledgerv1.ListThreadsRequest{SessionId: args.SessionID, Page: page}
+		return d.sessions.ListThreads(ctx, request)
+	}
+	found, err := pages(ask, (*ledgerv1.ListThreadsResponse).GetData)
+	return each(found, threadOf), err
 }
 
 func each[A, B any](all []A, to func(A) B) []B {

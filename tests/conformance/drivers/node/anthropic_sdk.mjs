@@ -6,6 +6,7 @@ import { answerAll } from "./answering.mjs";
 
 const MODEL = "claude-sonnet-4-5";
 
+let client;
 let beta;
 let stream;
 let frames;
@@ -45,7 +46,7 @@ const session = ({ id, title, status, agent, archived_at }) => ({
 
 const driver = {
   async connect({ rest_url, key }) {
-    const client = new Anthropic({ baseURL: rest_url, apiKey: key, maxRetries: 0, timeout: 30000 });
+    client = new Anthropic({ baseURL: rest_url, apiKey: key, maxRetries: 0, timeout: 30000 });
     beta = client.beta;
     return VERSION;
   },
@@ -84,8 +85,20 @@ const driver = {
   async stream_close() {
     stream.controller.abort();
   },
-  events_list: async ({ session_id, limit }) =>
-    all(beta.sessions.events.list(session_id, { limit })),
+  events_list: async ({ session_id, ...query }) => all(beta.sessions.events.list(session_id, query)),
+  async pending_actions({ session_id }) {
+    // The SDK has no method for this route.
+    const { data } = await client.get(`/v1/sessions/${session_id}/pending_actions`);
+    return data.map(({ event_id, name, answer_type }) => ({ event_id, name, answer_type }));
+  },
+  thread_list: async ({ session_id }) =>
+    (await all(beta.sessions.threads.list(session_id))).map(({ id, status, parent_thread_id }) => ({
+      id,
+      status,
+      parent: parent_thread_id,
+    })),
+  thread_events: async ({ thread_id, ...query }) =>
+    all(beta.sessions.threads.events.list(thread_id, query)),
 };
 
 await answerAll(driver, (error) =>

@@ -59,10 +59,12 @@ const agent = ({ id, name, version, archived_at }) => ({
   archived: archived_at !== null,
 });
 
+const statusOf = (status) => status.replace("SESSION_STATUS_", "").toLowerCase();
+
 const session = ({ id, title, status, agent, archived_at }) => ({
   id,
   title: title ?? null,
-  status: status.replace("SESSION_STATUS_", "").toLowerCase(),
+  status: statusOf(status),
   agent_version: agent.version,
   archived: archived_at !== null,
 });
@@ -140,8 +142,22 @@ const driver = {
     stream.on("error", () => {});
     stream.cancel();
   },
-  events_list: async ({ session_id, limit }) =>
-    (await all(sessions, "ListEvents", { session_id, limit })).map((one) => JSON.parse(one)),
+  async events_list({ order, ...request }) {
+    if (order) request.order = `LIST_ORDER_${order.toUpperCase()}`;
+    return (await all(sessions, "ListEvents", request)).map((one) => JSON.parse(one));
+  },
+  pending_actions: async ({ session_id }) =>
+    (await ask(sessions, "ListPendingActions", { session_id })).data.map(
+      ({ event_id, name, answer_type }) => ({ event_id, name, answer_type }),
+    ),
+  thread_list: async ({ session_id }) =>
+    (await all(sessions, "ListThreads", { session_id })).map(({ id, status, parent_thread_id }) => ({
+      id,
+      status: statusOf(status),
+      parent: parent_thread_id ?? null,
+    })),
+  thread_events: async (request) =>
+    (await all(sessions, "ListEvents", request)).map((one) => JSON.parse(one)),
 };
 
 await answerAll(driver, (error) =>
