@@ -24,7 +24,11 @@ PROJECTION_DOMAIN = "counterfoil.projection.v1"
 _INPUT = pb.TRANSCRIPT_ENTRY_KIND_INPUT
 _ANSWER = pb.TRANSCRIPT_ENTRY_KIND_ANSWER
 _RESULTS = pb.TRANSCRIPT_ENTRY_KIND_RESULTS
-_NOTE = pb.TRANSCRIPT_ENTRY_KIND_NOTE
+_SPOKEN = (
+    _INPUT,
+    pb.TRANSCRIPT_ENTRY_KIND_NOTE,
+    pb.TRANSCRIPT_ENTRY_KIND_CONTINUE,
+)
 _SKIPPING = (pb.TRANSCRIPT_ENTRY_KIND_ABANDONED, pb.TRANSCRIPT_ENTRY_KIND_WITHHELD)
 
 
@@ -151,7 +155,7 @@ def _item(
     entry: pb.Entry, projections: Mapping[str, Projection], open: tuple[Use, ...]
 ) -> tuple[Item, tuple[Use, ...]]:
     content = entry.content
-    if entry.kind in (_INPUT, _NOTE):
+    if entry.kind in _SPOKEN:
         return Item("input", entry.seq, tuple(content.blocks)), ()
     if entry.kind == _ANSWER:
         return Item("answer", entry.seq, tuple(content.blocks)), _uses(entry)

@@ -28,15 +28,17 @@ _END_TURN = session_events_pb2.STOP_REASON_TYPE_END_TURN
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """What a turn's owner says of a model request without an answer."""
+class Said:
+    """What a turn's owner says of its end: errors, and what a model request without an answer
+    cost; with a refusal, what the provider says about it."""
 
     errors: Sequence[events_pb2.Event] = ()
     lost_usage: usage_pb2.ModelUsage | None = None
     retry_after: timedelta = timedelta()
+    refusal: session_events_pb2.StopDetails | None = None
 
 
-NOTHING_FAILED = Failed()
+NOTHING_SAID = Said()
 
 
 def commit(
@@ -44,7 +46,7 @@ def commit(
     turn: Turn,
     kind: "Kind.ValueType",
     stop_reason: "session_events_pb2.StopReasonType.ValueType" = _NO_REASON,
-    failed: Failed = NOTHING_FAILED,
+    said: Said = NOTHING_SAID,
 ) -> "AnswerValue.ValueType":
     """Park or end the front turn, whose entries were recorded before.
 
@@ -59,15 +61,15 @@ def commit(
     if turn.interrupted and kind in _GIVES_WAY:
         return INTERRUPTED
     if kind == turn_pb2.COMMIT_KIND_RESCHEDULED:
-        return _reschedule(lane, turn, failed)
+        return _reschedule(lane, turn, said)
     if not turn.interrupted and kind == turn_pb2.COMMIT_KIND_INTERRUPTED:
         raise _gap("no interrupt waits for this turn")
     if turn.round_open:
         raise _gap(f"the results of round {turn.round} were not recorded")
     if kind == turn_pb2.COMMIT_KIND_SETTLED:
         return _end(lane, turn, kind, SETTLED)
-    _close(lane, turn, failed)
-    return _finish(lane, turn, kind, stop_reason or _END_TURN)
+    _close(lane, turn, said)
+    return _finish(lane, turn, kind, stop_reason or _END_TURN, said.refusal)
 
 
 def stored(answer: int, epoch: int, current: int) -> "AnswerValue.ValueType | None":
@@ -103,24 +105,24 @@ def _park(lane: Lane, turn: Turn) -> "AnswerValue.ValueType":
     return PARKED
 
 
-def _reschedule(lane: Lane, turn: Turn, failed: Failed) -> "AnswerValue.ValueType":
+def _reschedule(lane: Lane, turn: Turn, said: Said) -> "AnswerValue.ValueType":
     """The turn waits, without a lease, and clients see that it does."""
     _remember(lane, turn, turn_pb2.COMMIT_KIND_RESCHEDULED, RESCHEDULED)
-    notices.lose_span(lane, turn, failed.lost_usage)
-    _publish_errors(lane, failed.errors)
+    notices.lose_span(lane, turn, said.lost_usage)
+    _publish_errors(lane, said.errors)
     notices.rescheduled(lane)
     turn.state = turn_pb2.TURN_STATE_RESCHEDULING
     turn.retries += 1
-    turn.not_before = lane.now + failed.retry_after
+    turn.not_before = lane.now + said.retry_after
     _end_claim(lane)
     return RESCHEDULED
 
 
-def _close(lane: Lane, turn: Turn, failed: Failed) -> None:
+def _close(lane: Lane, turn: Turn, said: Said) -> None:
     """What of the turn is still open publicly ends before its idle."""
-    notices.lose_span(lane, turn, failed.lost_usage)
+    notices.lose_span(lane, turn, said.lost_usage)
     barrier.mark_handled(lane)
-    _publish_errors(lane, failed.errors)
+    _publish_errors(lane, said.errors)
     interrupt.mark(lane, turn)
 
 
@@ -136,6 +138,7 @@ def _finish(
     turn: Turn,
     kind: "Kind.ValueType",
     stop_reason: "session_events_pb2.StopReasonType.ValueType",
+    refusal: session_events_pb2.StopDetails | None,
 ) -> "AnswerValue.ValueType":
     """The turn is over. One that ended by itself goes over into waiting input without an idle."""
     by_itself = kind == turn_pb2.COMMIT_KIND_DONE and stop_reason == _END_TURN
@@ -144,7 +147,7 @@ def _finish(
     answer = _end(lane, turn, kind, DONE)
     if by_itself and lane.front is not None:
         return answer
-    notices.stopped(lane, stop_reason)
+    notices.stopped(lane, stop_reason, refusal=refusal)
     if lane.front is not None:
         notices.run(lane)
     return answer

@@ -25,11 +25,15 @@ def run(lane: Lane) -> None:
     lane.session.running_since = lane.now
 
 
-def idle(lane: Lane, reason: session_events_pb2.StopReason) -> None:
+def idle(
+    lane: Lane,
+    reason: session_events_pb2.StopReason,
+    refusal: session_events_pb2.StopDetails | None = None,
+) -> None:
     """The session waits. The thread's idle vouches for the transcript's head."""
     session = lane.session
     _stop_clock(lane)
-    details = _details(reason)
+    details = _details(reason, refusal)
     thread = session_events_pb2.ThreadStatusIdle(
         agent_name=session.agent_name,
         session_thread_id=session.thread_id,
@@ -61,9 +65,10 @@ def stopped(
     lane: Lane,
     reason: "session_events_pb2.StopReasonType.ValueType",
     event_ids: tuple[str, ...] = (),
+    refusal: session_events_pb2.StopDetails | None = None,
 ) -> None:
-    """The session waits for `reason`; `event_ids` with `requires_action`."""
-    idle(lane, session_events_pb2.StopReason(type=reason, event_ids=event_ids))
+    """The session waits for `reason`; `event_ids` with `requires_action`, `refusal` with one."""
+    idle(lane, session_events_pb2.StopReason(type=reason, event_ids=event_ids), refusal)
 
 
 def usage(session: Session) -> session_events_pb2.Usage:
@@ -169,10 +174,16 @@ def _stop_clock(lane: Lane) -> None:
         session.running_since = None
 
 
-def _details(reason: session_events_pb2.StopReason) -> session_events_pb2.StopDetails | None:
+def _details(
+    reason: session_events_pb2.StopReason, refusal: session_events_pb2.StopDetails | None
+) -> session_events_pb2.StopDetails | None:
     if reason.type != session_events_pb2.STOP_REASON_TYPE_REFUSAL:
         return None
-    return session_events_pb2.StopDetails(type="refusal")
+    details = session_events_pb2.StopDetails(type="refusal")
+    if refusal is not None:
+        details.MergeFrom(refusal)
+        details.type = "refusal"
+    return details
 
 
 def _head(lane: Lane) -> reference_pb2.Head | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from counterfoil.ledger.v1 import turn_pb2
+from counterfoil.ledger.v1 import session_events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import reference_pb2
 
@@ -57,8 +57,9 @@ class TurnWrites:
             await _append(change, turn, request)
             response.answer = turn_pb2.COMMIT_ANSWER_UNSPECIFIED
             if request.commit != _NO_COMMIT and request.round == turn.round:
+                said = commits.Said(refusal=_refusal(request))
                 response.answer = commits.commit(
-                    change.lane, turn, request.commit, request.stop_reason
+                    change.lane, turn, request.commit, request.stop_reason, said
                 )
             elif turn.interrupted:
                 response.answer = turn_pb2.COMMIT_ANSWER_INTERRUPTED
@@ -103,7 +104,7 @@ class TurnWrites:
                 raise _gap(f"the newest published round is {turn.round}, not {request.round}")
             await _record(change, turn, request.entries)
             response.answer = commits.commit(
-                change.lane, turn, request.kind, request.stop_reason, _failed(request)
+                change.lane, turn, request.kind, request.stop_reason, _said(request)
             )
             await _load_answers(change, response.answer)
 
@@ -211,9 +212,16 @@ async def _load_answers(change: Change, answer: "turn_pb2.CommitAnswer.ValueType
         change.lane.bodies |= await change.bodies(claims.answer_positions(change.lane))
 
 
-def _failed(request: turn_pb2.CommitTurnRequest) -> commits.Failed:
+def _said(request: turn_pb2.CommitTurnRequest) -> commits.Said:
     lost = request.lost_usage if request.HasField("lost_usage") else None
-    return commits.Failed(request.errors, lost, timedelta(milliseconds=request.retry_after_ms))
+    retry_after = timedelta(milliseconds=request.retry_after_ms)
+    return commits.Said(request.errors, lost, retry_after, _refusal(request))
+
+
+def _refusal(
+    request: turn_pb2.AppendRoundRequest | turn_pb2.CommitTurnRequest,
+) -> session_events_pb2.StopDetails | None:
+    return request.stop_details if request.HasField("stop_details") else None
 
 
 def _fill(

@@ -8,7 +8,8 @@ from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import runtime_pb2
 
-from services.runner import faults, messages, publishing
+from services.runner import answer as answers
+from services.runner import faults, messages, publishing, stops
 from services.runner.adapter import MessagesAdapter, ProviderFailure
 from services.runner.asking import Asker, Refused
 from services.runner.authorities import Authorities, Conflict, GiveUp, answered
@@ -20,7 +21,8 @@ from services.runner.publisher import Publisher
 from services.runner.publishing import Round
 from services.runner.recovery import Recovery
 from services.runner.retrying import RetryPolicy, spread_of
-from services.runner.turn import RESULTS, WITHHELD, Turn
+from services.runner.stops import Then
+from services.runner.turn import ANSWER, RESULTS, WITHHELD, Turn
 
 ROUNDS_MAX = 100
 """Rounds of one turn; then it ends with `tool_use_limit_reached_error`."""
@@ -130,7 +132,7 @@ class Owner:
         newest = self._turn.newest_answer()
         if newest is not None:
             if (newest.round, RESULTS) in self._turn.entries:
-                return newest.round + 1
+                return await self._after_results(newest.round)
             return await self._after_answer(newest)
         if not self._claim.calls:
             return self._claim.round + 1
@@ -141,15 +143,46 @@ class Owner:
     async def _after_answer(self, entry: transcript_pb2.Entry) -> int | None:
         """Rows 8 to 14 for a stored answer; the next round, or None when the claim ended."""
         round_ = self._publisher.read(entry)
-        response = await self._publisher.publish(round_, publishing.commit_of(round_))
+        row = stops.row_before(self._turn.entries, round_.number)
+        then = stops.after_answer(round_.stop_reason, has_calls=bool(round_.calls), row=row)
+        response = await self._publisher.publish(round_, publishing.commit_of(round_, then))
         if response.answer in (PARKED, DONE):
             return None
         if response.answer == INTERRUPTED:
             raise Interrupted
+        if then is not Then.RESULTS:
+            return await self._follow(round_.number, then)
         scope = self._executor.scope(round_.number, round_.attempt)
         if response.answer == CONTINUE:
             return await self._after_answers(scope, response.calls, response.answer_system_bodies)
         return await self._execute(round_, scope)
+
+    async def _follow(self, number: int, then: Then) -> int | None:
+        """What a published round is followed by; the next round, or None when the turn ended."""
+        match then:
+            case Then.FAIL_PAUSED:
+                error = faults.paused_too_often(self._turn, stops.PAUSES_MAX)
+                await self._closer.fail(error)
+            case Then.FAIL_CUT:
+                await self._closer.fail(faults.cut_too_often(self._turn, stops.CUTS_MAX))
+            case Then.FAIL_FULL:
+                await self._closer.withhold(number + 1, faults.window_full(self._turn))
+            case Then.END_REFUSED:
+                envelope = self._turn.entries[(number, ANSWER)].content.envelope
+                await self._closer.end_refused(answers.stop_details_of(envelope))
+            case _:
+                if then is Then.CONTINUE:
+                    await self._writer.append_continue(number)
+                return number + 1
+        return None
+
+    async def _after_results(self, number: int) -> int | None:
+        """What follows the results of a round; one that was parked can only be asked on."""
+        entry = self._turn.entries.get((number, ANSWER))
+        if entry is None:
+            return number + 1
+        stop_reason = answers.stop_reason_of(entry.content.envelope)
+        return await self._follow(number, stops.after_results(stop_reason))
 
     async def _execute(self, round_: Round, scope: journal_pb2.RoundScope) -> int | None:
         """Rows 10 to 12: what needs no client, then parking for what does."""
@@ -197,7 +230,7 @@ class Owner:
         scope: journal_pb2.RoundScope,
         calls: Sequence[turn_pb2.RoundCall],
         system_bodies: Sequence[bytes],
-    ) -> int:
+    ) -> int | None:
         """Rows 13 and 14: every call of the round has an answer; results enter the history."""
         known = await self._settle_answers(scope, calls)
         missing = [call.operation_id for call in calls if call.operation_id not in known]
@@ -208,7 +241,7 @@ class Owner:
             found = await answered(self._to.journal.GetOperations, request)
             known |= {operation.id: operation for operation in found.operations}
         await self._writer.append_results(scope.round, calls, known, system_bodies)
-        return scope.round + 1
+        return await self._after_results(scope.round)
 
     async def _settle_answers(
         self, scope: journal_pb2.RoundScope, calls: Sequence[turn_pb2.RoundCall]

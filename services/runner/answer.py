@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from counterfoil.ledger.v1 import session_events_pb2
 from counterfoil.types.v1 import runtime_pb2, usage_pb2
 
 from foundation.json import InvalidJson, check, members
@@ -19,8 +20,11 @@ from services.runner.adapter.blocks import INVALID_INPUT
 _ENDS = frozenset(("end_turn", "stop_sequence", "refusal"))
 """Stop reasons that say that nothing was called."""
 
-_CUT = frozenset(("max_tokens", "model_context_window_exceeded"))
-"""Stop reasons after which the last call may be incomplete although its input reads well."""
+_CUT = "max_tokens"
+"""Stop reason after which the last call may be incomplete although its input reads well."""
+
+_FULL = "model_context_window_exceeded"
+"""Stop reason after which no request could bring the results of calls."""
 
 _NAME_SHOWN_MAX = 128
 _NAMES_CHARS_MAX = 4000
@@ -71,6 +75,17 @@ def stop_reason_of(envelope: bytes) -> str:
     return _string(members(envelope).get("stop_reason", msgspec.Raw())) or ""
 
 
+def stop_details_of(envelope: bytes) -> session_events_pb2.StopDetails:
+    """What an answer's envelope says about a refusal: category and explanation, as far as known."""
+    found = members(envelope).get("stop_details", msgspec.Raw())
+    said = members(found) if bytes(found).startswith(b"{") else {}
+    return session_events_pb2.StopDetails(
+        type="refusal",
+        category=_string(said.get("category", msgspec.Raw())),
+        explanation=_string(said.get("explanation", msgspec.Raw())),
+    )
+
+
 def usage_of(envelope: bytes) -> usage_pb2.ModelUsage:
     """The tokens that an answer's envelope reports, as they were counted when it came."""
     found = members(envelope).get("usage", msgspec.Raw())
@@ -109,8 +124,8 @@ def judge(
 ) -> list[Verdict]:
     """One verdict for each call, in order.
 
-    Answers without calls end their turn whatever their stop reason says; calls that contradict it
-    are refused, so that the model can repeat them, and never end a session.
+    Calls that contradict the answer's stop reason are refused, so that the model can repeat them,
+    and never end a session.
     """
     offered = {
         tool.name: tool for tool in tools if tool.owner != runtime_pb2.TOOL_OWNER_PROVIDER_NATIVE
@@ -162,7 +177,9 @@ def _contradiction(stop_reason: str, *, last: bool) -> str:
             f"The call was not made: the answer ended with stop reason {stop_reason}, which says"
             " that nothing is called. Make the call again if it is still wanted."
         )
-    if last and stop_reason in _CUT:
+    if stop_reason == _FULL:
+        return "The call was not made: the model's window is full, so its result could not be read."
+    if last and stop_reason == _CUT:
         return (
             f"The call was not made: the answer was cut off ({stop_reason}) before the call was"
             " complete. Make it again, with a shorter input if it was long."

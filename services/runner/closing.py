@@ -81,6 +81,12 @@ class Closer:
         if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
             await self.interrupt()
 
+    async def end_refused(self, details: session_events_pb2.StopDetails) -> None:
+        """Ends the turn with the model's refusal, behind the results of calls that came with it."""
+        answer = await self._commit(turn_pb2.COMMIT_KIND_DONE, refusal=details)
+        if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
+            await self.interrupt()
+
     async def reschedule(self, error: events_pb2.Event, failure: ProviderFailure, ms: int) -> None:
         """Row 6a: the turn waits without a lease and is offered again."""
         about = {"kind": failure.kind, "retries": self._turn.claim.retries, "wait_ms": ms}
@@ -96,6 +102,7 @@ class Closer:
         for round_ in range(rounds):
             ids += [names.answer_entry(self._turn.id, round_)]
             ids += [names.results_entry(self._turn.id, round_)]
+            ids += [names.continue_entry(self._turn.id, round_)]
         if (0, WITHHELD) not in self._turn.entries:
             content = transcript_pb2.EntryContent(skipped_entry_ids=ids)
             await self._writer.append(names.withheld_entry(self._turn.id), WITHHELD, 0, content)
@@ -149,6 +156,7 @@ class Closer:
         kind: "turn_pb2.CommitKind.ValueType",
         error: events_pb2.Event | None = None,
         *,
+        refusal: session_events_pb2.StopDetails | None = None,
         round_: int | None = None,
         lost: usage_pb2.ModelUsage | None = None,
         retry_after_ms: int = 0,
@@ -162,9 +170,8 @@ class Closer:
             round=round_,
             kind=kind,
             entries=self._turn.unrecorded,
-            stop_reason=session_events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
-            if error is not None
-            else session_events_pb2.STOP_REASON_TYPE_END_TURN,
+            stop_reason=_stop_reason(error, refusal),
+            stop_details=refusal,
             errors=[] if error is None else [error],
             retry_after_ms=retry_after_ms,
             lost_usage=lost,
@@ -174,6 +181,16 @@ class Closer:
         if kind not in _GIVES_WAY and response.answer not in _FINAL:
             raise GiveUp(f"the ledger answered {response.answer} to a closing commit")
         return response.answer
+
+
+def _stop_reason(
+    error: events_pb2.Event | None, refusal: session_events_pb2.StopDetails | None
+) -> "session_events_pb2.StopReasonType.ValueType":
+    if error is not None:
+        return session_events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED
+    if refusal is not None:
+        return session_events_pb2.STOP_REASON_TYPE_REFUSAL
+    return session_events_pb2.STOP_REASON_TYPE_END_TURN
 
 
 _GIVES_WAY = (turn_pb2.COMMIT_KIND_DONE, turn_pb2.COMMIT_KIND_RESCHEDULED)

@@ -27,8 +27,8 @@ def window_exceeded(turn: Turn, refusal: context_pb2.Refusal) -> events_pb2.Even
 def withheld(turn: Turn) -> events_pb2.Event:
     """The same, told by an owner that finds the turn already taken out."""
     text = (
-        "The request did not fit the model's window. This turn was taken out of the history; "
-        "send a shorter message."
+        "The turn does not fit the model's window. It was taken out of the history; send a shorter "
+        "message."
     )
     return _error(turn, "window", MODEL_REQUEST_FAILED, text)
 
@@ -39,6 +39,33 @@ def provider_failed(
     """The provider brought no answer; `retrying`: it is asked again."""
     status = _RETRYING if retrying else _EXHAUSTED
     return _error(turn, failure.kind, failure.public_type, str(failure), status)
+
+
+def window_full(turn: Turn) -> events_pb2.Event:
+    """The answer reached the end of the model's window: a longer history does not fit."""
+    text = (
+        "The answer reached the end of the model's window and is not complete. This turn was taken "
+        "out of the history; send a shorter message, or start a new session."
+    )
+    return _error(turn, "window", MODEL_REQUEST_FAILED, text)
+
+
+def paused_too_often(turn: Turn, pauses_max: int) -> events_pb2.Event:
+    """The provider paused without end."""
+    text = (
+        f"The model paused again after {pauses_max} continuations in a row; send a message to go "
+        "on."
+    )
+    return _error(turn, "paused", MODEL_REQUEST_FAILED, text)
+
+
+def cut_too_often(turn: Turn, cuts_max: int) -> events_pb2.Event:
+    """The answer was longer than all its continuations."""
+    text = (
+        f"The answer reached the output limit again after {cuts_max} continuations in a row and is "
+        "not complete; send a message to go on."
+    )
+    return _error(turn, "cut", MODEL_REQUEST_FAILED, text)
 
 
 def too_many_rounds(turn: Turn, rounds_max: int) -> events_pb2.Event:

@@ -1,4 +1,4 @@
-"""Writes a turn's input and results into the transcript: rows 3 and 14."""
+"""Writes a turn's input, results and continuations into the transcript: rows 3 and 14."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from counterfoil.types.v1 import reference_pb2
 
 from services.runner import messages, names
 from services.runner.authorities import Authorities, answered
-from services.runner.turn import INPUT, RESULTS, Turn
+from services.runner.turn import CONTINUE, INPUT, RESULTS, Turn
 
 
 class Writer:
@@ -55,6 +55,12 @@ class Writer:
         )
         entry_id = names.results_entry(self._turn.id, round_number)
         await self.append(entry_id, RESULTS, round_number, content)
+
+    async def append_continue(self, round_number: int) -> None:
+        """The host's word behind a cut-off answer."""
+        entry_id = names.continue_entry(self._turn.id, round_number)
+        content = transcript_pb2.EntryContent(blocks=[messages.CONTINUE])
+        await self.append(entry_id, CONTINUE, round_number, content)
 
     async def append(
         self,

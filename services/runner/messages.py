@@ -17,6 +17,9 @@ from foundation.json import items, members
 from foundation.outcomes import denied_text
 from services.runner import names
 
+CONTINUE = b'{"type":"text","text":"continue"}'
+"""What the host says, in a user message, when an answer was cut off."""
+
 _NO_CONTENT = b"[]"
 _NOTE_CHARS_MAX = 16_000
 """Of a late result in a note: no turn can take a note out of history again."""

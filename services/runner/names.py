@@ -27,6 +27,11 @@ def results_entry(turn_id: str, round_: int) -> str:
     return ids.derived("entry", "results", turn_id, round_)
 
 
+def continue_entry(turn_id: str, round_: int) -> str:
+    """Transcript entry that lets the cut-off answer of a round go on."""
+    return ids.derived("entry", "continue", turn_id, round_)
+
+
 def withheld_entry(turn_id: str) -> str:
     """Transcript entry that takes a turn out of the history, because no request could hold it."""
     return ids.derived("entry", "withheld", turn_id)

@@ -58,6 +58,7 @@ class Publisher:
             usage=round_.usage,
             commit=commit,
             stop_reason=publishing.stop_reason_of(round_),
+            stop_details=round_.refusal,
             span_event_id=names.span_event(turn.id, round_.number, round_.attempt),
         )
         response = await answered(self._to.turns.AppendRound, request)

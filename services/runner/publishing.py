@@ -15,7 +15,8 @@ from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import mapping_pb2, reference_pb2, runtime_pb2, usage_pb2
 
 from services.runner import answer as answers
-from services.runner import names
+from services.runner import names, stops
+from services.runner.stops import Then
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Round:
     seq: int
     digest: bytes
     stop_reason: str
+    refusal: session_events_pb2.StopDetails | None
     segments: Sequence[answers.Segment]
     calls: Sequence[Judged]
     operation_id: str
@@ -77,11 +79,20 @@ def read_round(
         seq=entry.seq,
         digest=entry.digest,
         stop_reason=stop_reason,
+        refusal=_refusal(entry, stop_reason),
         segments=answers.segments_of(entry.content.blocks),
         calls=judged,
         operation_id=entry.content.operation_id,
         usage=answers.usage_of(entry.content.envelope),
     )
+
+
+def _refusal(
+    entry: transcript_pb2.Entry, stop_reason: str
+) -> session_events_pb2.StopDetails | None:
+    if stop_reason != stops.REFUSED:
+        return None
+    return answers.stop_details_of(entry.content.envelope)
 
 
 def _judged(
@@ -176,17 +187,17 @@ def _use_event(judged: Judged) -> events_pb2.Event:
     return events_pb2.Event(id=call.use_event_id, agent_tool_use=use)
 
 
-def commit_of(round_: Round) -> "turn_pb2.CommitKind.ValueType":
+def commit_of(round_: Round, then: Then) -> "turn_pb2.CommitKind.ValueType":
     """The commit that goes with publishing the round: none while something is left to do here."""
-    if not round_.calls:
+    if then in (Then.END, Then.END_REFUSED):
         return turn_pb2.COMMIT_KIND_DONE
-    if all(judged.waits_for_client for judged in round_.calls):
+    if then is Then.RESULTS and all(judged.waits_for_client for judged in round_.calls):
         return turn_pb2.COMMIT_KIND_PARKED
     return turn_pb2.COMMIT_KIND_UNSPECIFIED
 
 
 def stop_reason_of(round_: Round) -> "session_events_pb2.StopReasonType.ValueType":
     """The public stop reason of a turn that ends with this round."""
-    if round_.stop_reason == "refusal":
+    if round_.refusal is not None:
         return session_events_pb2.STOP_REASON_TYPE_REFUSAL
     return session_events_pb2.STOP_REASON_TYPE_END_TURN

@@ -50,6 +50,11 @@ CALLS = [
     use("decide", text="d"),
 ]
 GATE = script({"content": CALLS}, {"content": [text("All done.")]})
+CONTINUED = script(
+    {"content": [text("First.")], "stop_reason": "pause_turn"},
+    {"content": [text("Second.")], "stop_reason": "max_tokens"},
+    "Third.",
+)
 HELD = script({"content": [text("Slowly.")], "hold": "crash-table"})
 
 
@@ -74,6 +79,16 @@ async def early(system: System) -> int:
     chat = await Chat.open(system, tools=[custom_tool("decide")])
     history = await chat.complete([GATE, "thanks"], answered)
     await check(chat, history, [GATE, "thanks"])
+    return 3
+
+
+async def continued(system: System) -> int:
+    """The provider pauses an answer and cuts the next one off."""
+    chat = await Chat.open(system)
+    history = await chat.complete([CONTINUED])
+    await check(chat, history, [CONTINUED])
+    said = [event["content"][0]["text"] for event in history if event["type"] == "agent.message"]
+    assert said == ["First.", "Second.", "Third."]
     return 3
 
 
@@ -195,6 +210,10 @@ TABLE: dict[Scenario, dict[str, int]] = {
         "ledger.append_progress": 2,
         "journal.complete_client_calls": 1,
     },
+    continued: {
+        "ledger.append_round": 3,
+        "transcript.append": 5,
+    },
     takeover: {
         "ledger.claim": 1,
         "ledger.free_stream": 1,
@@ -283,6 +302,8 @@ QUICK = {
     "embedded-parked-ledger.commit_turn.after@1",
     "embedded-parked-transcript.append.after@3",
     "embedded-ending-ledger.submit_events.after@2",
+    "embedded-continued-ledger.append_round.after@1",
+    "embedded-continued-transcript.append.after@4",
     "embedded-takeover-context.fence.after@1",
     "split-parked-ledger.append_round.after@1",
 }

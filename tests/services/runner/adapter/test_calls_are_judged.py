@@ -101,9 +101,13 @@ def test_other_stop_reasons_let_calls_run(stop_reason: str) -> None:
     assert [v.refusal for v in judged(use(), use(id="t2"), stop_reason=stop_reason)] == ["", ""]
 
 
-@pytest.mark.parametrize("stop_reason", ["max_tokens", "model_context_window_exceeded"])
-def test_only_the_last_call_of_a_cut_answer_may_be_incomplete(stop_reason: str) -> None:
-    first, second = judged(use(), use(id="t2"), stop_reason=stop_reason)
+def test_no_call_runs_whose_result_the_full_window_cannot_hold() -> None:
+    verdicts = judged(use(), use(id="t2"), stop_reason="model_context_window_exceeded")
+    assert all("window is full" in verdict.refusal for verdict in verdicts)
+
+
+def test_only_the_last_call_of_a_cut_answer_may_be_incomplete() -> None:
+    first, second = judged(use(), use(id="t2"), stop_reason="max_tokens")
     assert first.refusal == ""
     assert "cut off" in second.refusal
 

@@ -889,6 +889,7 @@ class AppendRoundRequest(_message.Message):
     COMMIT_FIELD_NUMBER: _builtins.int
     STOP_REASON_FIELD_NUMBER: _builtins.int
     SPAN_EVENT_ID_FIELD_NUMBER: _builtins.int
+    STOP_DETAILS_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
@@ -927,6 +928,10 @@ class AppendRoundRequest(_message.Message):
     def usage(self) -> _usage_pb2.ModelUsage:
         """Tokens of the request."""
 
+    @_builtins.property
+    def stop_details(self) -> _session_events_pb2.StopDetails:
+        """More about a stop reason `refusal`, with DONE; unset: neither category nor explanation is known."""
+
     def __init__(
         self,
         *,
@@ -943,10 +948,11 @@ class AppendRoundRequest(_message.Message):
         commit: Global___CommitKind.ValueType = ...,
         stop_reason: _session_events_pb2.StopReasonType.ValueType = ...,
         span_event_id: _builtins.str = ...,
+        stop_details: _session_events_pb2.StopDetails | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "stop_details", b"stop_details", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_digest", b"answer_digest", "answer_entry_id", b"answer_entry_id", "attempt", b"attempt", "calls", b"calls", "commit", b"commit", "entries", b"entries", "events", b"events", "fence", b"fence", "round", b"round", "span_event_id", b"span_event_id", "stop_reason", b"stop_reason", "turn_id", b"turn_id", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_digest", b"answer_digest", "answer_entry_id", b"answer_entry_id", "attempt", b"attempt", "calls", b"calls", "commit", b"commit", "entries", b"entries", "events", b"events", "fence", b"fence", "round", b"round", "span_event_id", b"span_event_id", "stop_details", b"stop_details", "stop_reason", b"stop_reason", "turn_id", b"turn_id", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1105,6 +1111,7 @@ class CommitTurnRequest(_message.Message):
     ERRORS_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     LOST_USAGE_FIELD_NUMBER: _builtins.int
+    STOP_DETAILS_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
@@ -1131,6 +1138,10 @@ class CommitTurnRequest(_message.Message):
     def lost_usage(self) -> _usage_pb2.ModelUsage:
         """With DONE and RESCHEDULED: tokens that a model request without an answer reported before it broke off; added once, with the end of its span."""
 
+    @_builtins.property
+    def stop_details(self) -> _session_events_pb2.StopDetails:
+        """More about a stop reason `refusal`, with DONE; unset: neither category nor explanation is known."""
+
     def __init__(
         self,
         *,
@@ -1143,10 +1154,11 @@ class CommitTurnRequest(_message.Message):
         errors: _abc.Iterable[_events_pb2.Event] | None = ...,
         retry_after_ms: _builtins.int = ...,
         lost_usage: _usage_pb2.ModelUsage | None = ...,
+        stop_details: _session_events_pb2.StopDetails | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "lost_usage", b"lost_usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "lost_usage", b"lost_usage", "stop_details", b"stop_details"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "errors", b"errors", "fence", b"fence", "kind", b"kind", "lost_usage", b"lost_usage", "retry_after_ms", b"retry_after_ms", "round", b"round", "stop_reason", b"stop_reason", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "errors", b"errors", "fence", b"fence", "kind", b"kind", "lost_usage", b"lost_usage", "retry_after_ms", b"retry_after_ms", "round", b"round", "stop_details", b"stop_details", "stop_reason", b"stop_reason", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -42,6 +42,8 @@ class _TranscriptEntryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_T
     """All entries of one turn that no request could hold, which the reducer skips."""
     TRANSCRIPT_ENTRY_KIND_NOTE: _TranscriptEntryKind.ValueType  # 6
     """The host's note to the model, read as a user message: a call that history reports as interrupted has finished after all."""
+    TRANSCRIPT_ENTRY_KIND_CONTINUE: _TranscriptEntryKind.ValueType  # 7
+    """The host's word that lets a cut-off answer go on, read as a user message; never public. Its round is that of the cut-off answer."""
 
 class TranscriptEntryKind(_TranscriptEntryKind, metaclass=_TranscriptEntryKindEnumTypeWrapper):
     """TranscriptEntryKind is what an entry holds."""
@@ -60,6 +62,8 @@ TRANSCRIPT_ENTRY_KIND_WITHHELD: TranscriptEntryKind.ValueType  # 5
 """All entries of one turn that no request could hold, which the reducer skips."""
 TRANSCRIPT_ENTRY_KIND_NOTE: TranscriptEntryKind.ValueType  # 6
 """The host's note to the model, read as a user message: a call that history reports as interrupted has finished after all."""
+TRANSCRIPT_ENTRY_KIND_CONTINUE: TranscriptEntryKind.ValueType  # 7
+"""The host's word that lets a cut-off answer go on, read as a user message; never public. Its round is that of the cut-off answer."""
 Global___TranscriptEntryKind: _TypeAlias = TranscriptEntryKind  # noqa: Y015
 
 @_typing.final
@@ -173,7 +177,7 @@ class EntryContent(_message.Message):
     """With ANSWER: snapshot that was sent."""
     @_builtins.property
     def blocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """With INPUT and NOTE: content blocks of the user message; with ANSWER: the answer's blocks; exact JSON bytes each."""
+        """With INPUT, NOTE and CONTINUE: content blocks of the user message; with ANSWER: the answer's blocks; exact JSON bytes each."""
 
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResultReference]:
