@@ -15,6 +15,7 @@ ANSWER = pb.TRANSCRIPT_ENTRY_KIND_ANSWER
 RESULTS = pb.TRANSCRIPT_ENTRY_KIND_RESULTS
 WITHHELD = pb.TRANSCRIPT_ENTRY_KIND_WITHHELD
 NOTE = pb.TRANSCRIPT_ENTRY_KIND_NOTE
+CONTINUE = pb.TRANSCRIPT_ENTRY_KIND_CONTINUE
 ABANDONED = pb.TRANSCRIPT_ENTRY_KIND_ABANDONED
 
 Kind = pb.TranscriptEntryKind.ValueType
@@ -64,6 +65,11 @@ class History:
     def note(self, *blocks: bytes) -> "History":
         """The host's note, before an input."""
         self.add(NOTE, blocks=blocks or [text("it finished after all")])
+        return self
+
+    def go_on(self) -> "History":
+        """The host's word behind a cut-off answer."""
+        self.add(CONTINUE, blocks=[text("continue")])
         return self
 
     def answer(self, *blocks: bytes) -> "History":
