@@ -1,10 +1,13 @@
 """Effective history to the bytes of a Messages API request, by joining stored bytes. Pure.
 
-A request is `{"model":…,"max_tokens":…,"system":…,"tools":[…],"messages":[` + messages + `]` +
-`,"stream":true}`: everything that stays the same comes first, so that a later request begins with
-all bytes of an earlier one up to its last message, and provider caches hit. Each item becomes one
-message or none, looking at nothing else, so messages of a longer history begin with those of a
-shorter one.
+A request is `{"model":…,"max_tokens":…,` options `,"system":…,"tools":[…],"messages":[` + messages
++ `]` + `,"stream":true}`: everything that stays the same comes first, so that a later request
+begins with all bytes of an earlier one up to its last message, and provider caches hit. Each item
+becomes one message or none, looking at nothing else, so messages of a longer history begin with
+those of a shorter one.
+
+Options are what the session pinned of its model, and the profile's automatic prompt caching: the
+provider itself then marks the last block that can be cached, so no block ever changes for it.
 
 Blocks are sent back byte for byte. Three things are left out, because the provider itself emits
 them but refuses them on resend, which would brick the thread; all are decided by the block alone:
@@ -19,14 +22,24 @@ An input of which nothing remains says so in a fixed text, because a turn needs 
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from counterfoil.types.v1 import runtime_pb2
+from counterfoil.types.v1 import model_pb2, runtime_pb2
 
 from services.context.reducer import Item, Result, block_head
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the bytes for the same history change."""
 
 _EMPTY_INPUT = b'{"type":"text","text":"(an empty message)"}'
+_CACHING = b'"cache_control":{"type":"ephemeral"}'
+_FAST_MODE = "fast-mode-2026-02-01"
+_EFFORTS = {
+    model_pb2.MODEL_EFFORT_LOW: b"low",
+    model_pb2.MODEL_EFFORT_MEDIUM: b"medium",
+    model_pb2.MODEL_EFFORT_HIGH: b"high",
+    model_pb2.MODEL_EFFORT_XHIGH: b"xhigh",
+    model_pb2.MODEL_EFFORT_MAX: b"max",
+}
+_SPEEDS = {model_pb2.MODEL_SPEED_STANDARD: b"standard", model_pb2.MODEL_SPEED_FAST: b"fast"}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -35,6 +48,7 @@ def request_head(runtime: runtime_pb2.SessionRuntime, output_tokens_max: int) ->
     members = [
         b'"model":' + _encode(runtime.model),
         b'"max_tokens":' + _encode(output_tokens_max),
+        *_options(runtime),
     ]
     if runtime.system:
         members.append(b'"system":' + _encode(runtime.system))
@@ -42,6 +56,11 @@ def request_head(runtime: runtime_pb2.SessionRuntime, output_tokens_max: int) ->
         tools = b",".join(_tool(tool) for tool in runtime.tools)
         members.append(b'"tools":[' + tools + b"]")
     return b"{" + b",".join(members) + b',"messages":['
+
+
+def request_betas(runtime: runtime_pb2.SessionRuntime) -> list[str]:
+    """What the `anthropic-beta` header of the request names: features that its head asks for."""
+    return [_FAST_MODE] if runtime.model_options.speed else []
 
 
 def request_tail(*, stream: bool) -> bytes:
@@ -52,6 +71,20 @@ def request_tail(*, stream: bool) -> bytes:
 def materialize(items: Iterable[Item]) -> list[bytes]:
     """The messages of a history, exact JSON each, to be joined by commas."""
     return [message for item in items if (message := _message(item)) is not None]
+
+
+def _options(runtime: runtime_pb2.SessionRuntime) -> list[bytes]:
+    options = runtime.model_options
+    members: list[bytes] = []
+    if options.effort:
+        members.append(b'"output_config":{"effort":"%b"}' % _EFFORTS[options.effort])
+    if options.speed:
+        members.append(b'"speed":"%b"' % _SPEEDS[options.speed])
+    if options.inference_geo:
+        members.append(b'"inference_geo":' + _encode(options.inference_geo))
+    if runtime.profile.automatic_prompt_caching:
+        members.append(_CACHING)
+    return members
 
 
 def _tool(tool: runtime_pb2.ToolBinding) -> bytes:

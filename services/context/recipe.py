@@ -45,6 +45,11 @@ class _Pins(msgspec.Struct, frozen=True):
     materializer: int
     profile: tuple[str, int, str]
     tools: list[tuple[str, int, int, str]]
+    effort: int
+    speed: int
+    inference_geo: str
+    automatic_prompt_caching: bool
+    betas: list[str]
 
 
 _RECIPE = msgspec.msgpack.Decoder(Recipe)
@@ -62,7 +67,7 @@ def snapshot_id(key: ThreadKey, turn_id: str, round: int, attempt: Attempt) -> s
 
 def pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
     """The pinned facts of a request as a part; equal facts give equal bytes."""
-    profile = runtime.profile
+    profile, options = runtime.profile, runtime.model_options
     return msgspec.json.encode(
         _Pins(
             model=runtime.model,
@@ -73,6 +78,11 @@ def pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
             materializer=materializer.VERSION,
             profile=(profile.id, profile.version, profile.adapter),
             tools=[(t.name, t.owner, t.policy, t.version) for t in runtime.tools],
+            effort=options.effort,
+            speed=options.speed,
+            inference_geo=options.inference_geo,
+            automatic_prompt_caching=profile.automatic_prompt_caching,
+            betas=materializer.request_betas(runtime),
         )
     )
 

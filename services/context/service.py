@@ -17,7 +17,7 @@ from foundation.storage import Database, SealRing
 from services.context import admission, catalog, recipe, store
 from services.context.cache import Warm, WarmCache
 from services.context.history import History
-from services.context.materializer import request_head, request_tail
+from services.context.materializer import request_betas, request_head, request_tail
 from services.context.recipe import Recipe, ThreadKey, thread_key
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             recipe.summary_of(made, id, request.turn_id, request.round, request.attempt)
         )
         response.prepared.body = body
+        response.prepared.betas.extend(request_betas(request.runtime))
         return response
 
     async def _store(

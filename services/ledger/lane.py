@@ -70,6 +70,9 @@ class Session:
     deleted_at: datetime | None
     runtime_revision: int = 0
     revision: int = 0
+    cache_creation_1h_tokens: int = 0
+    web_searches: int = 0
+    web_fetches: int = 0
 
 
 @dataclass(slots=True)

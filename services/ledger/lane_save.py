@@ -29,7 +29,8 @@ WITH guard AS (
     UPDATE ledger.sessions SET
         revision = $28, status = $9, input_tokens = $10, output_tokens = $11,
         cache_read_tokens = $12, cache_creation_tokens = $13, active_ms = $14, running_since = $15,
-        log_position = $16, log_digest = $17, last_processed_at = $18, updated_at = $19
+        log_position = $16, log_digest = $17, last_processed_at = $18, updated_at = $19,
+        cache_creation_1h_tokens = $29, web_searches = $30, web_fetches = $31
     FROM guard WHERE workspace_id = $1 AND session_id = $2
 ), thread AS (
     UPDATE ledger.threads SET
@@ -42,7 +43,7 @@ WITH guard AS (
     FROM guard WHERE workspace_id = $1 AND thread_id = $3
 )"""
 _LAST = "\nSELECT 1 FROM guard"
-_FIXED = 28
+_FIXED = 31
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,9 @@ class LaneWrite:
             self.lease_ms,
             thread.claimable_at,
             session.revision + 1,
+            session.cache_creation_1h_tokens,
+            session.web_searches,
+            session.web_fetches,
         ]
 
 

@@ -24,7 +24,8 @@ from services.ledger.log_row import LogHead
 # the moment before it.
 _LOCK = """
 SELECT s.session_id, s.workspace_id, s.thread_id, s.agent_name, s.status, s.input_tokens,
-    s.output_tokens, s.cache_read_tokens, s.cache_creation_tokens, s.active_ms, s.running_since,
+    s.output_tokens, s.cache_read_tokens, s.cache_creation_tokens, s.cache_creation_1h_tokens,
+    s.web_searches, s.web_fetches, s.active_ms, s.running_since,
     s.deleted_at, s.revision, s.runtime_revision, s.log_position, s.log_digest, s.last_processed_at,
     t.epoch, t.deleted, t.lease_stream, t.ended, t.head_seq, t.head_digest, t.claimable_at
 FROM ledger.sessions s JOIN ledger.threads t ON t.thread_id = s.thread_id
@@ -35,7 +36,8 @@ FOR UPDATE OF s, t
 # The thread that waits longest among those that can be claimed now (`$1`).
 _LOCK_CLAIMABLE = """
 SELECT s.session_id, s.workspace_id, s.thread_id, s.agent_name, s.status, s.input_tokens,
-    s.output_tokens, s.cache_read_tokens, s.cache_creation_tokens, s.active_ms, s.running_since,
+    s.output_tokens, s.cache_read_tokens, s.cache_creation_tokens, s.cache_creation_1h_tokens,
+    s.web_searches, s.web_fetches, s.active_ms, s.running_since,
     s.deleted_at, s.revision, s.runtime_revision, s.log_position, s.log_digest, s.last_processed_at,
     t.epoch, t.deleted, t.lease_stream, t.ended, t.head_seq, t.head_digest, t.claimable_at
 FROM ledger.threads t JOIN ledger.sessions s ON s.session_id = t.session_id
@@ -200,6 +202,9 @@ def _session(row: Record) -> Session:
         output_tokens=row["output_tokens"],
         cache_read_tokens=row["cache_read_tokens"],
         cache_creation_tokens=row["cache_creation_tokens"],
+        cache_creation_1h_tokens=row["cache_creation_1h_tokens"],
+        web_searches=row["web_searches"],
+        web_fetches=row["web_fetches"],
         active_ms=row["active_ms"],
         running_since=row["running_since"],
         deleted_at=row["deleted_at"],

@@ -78,10 +78,14 @@ def usage(session: Session) -> session_events_pb2.Usage:
         output_tokens=session.output_tokens,
         cache_read_input_tokens=session.cache_read_tokens,
         cache_creation=session_events_pb2.CacheCreation(
+            ephemeral_1h_input_tokens=session.cache_creation_1h_tokens,
             ephemeral_5m_input_tokens=session.cache_creation_tokens
+            - session.cache_creation_1h_tokens,
         ),
         active_seconds=session.active_ms / 1000,
-        server_tool_use=session_events_pb2.ServerToolUse(),
+        server_tool_use=session_events_pb2.ServerToolUse(
+            web_search_requests=session.web_searches, web_fetch_requests=session.web_fetches
+        ),
     )
 
 
@@ -116,15 +120,22 @@ def _end_span(lane: Lane, turn: Turn, known: usage_pb2.ModelUsage, *, is_error: 
             output_tokens=known.output_tokens,
             cache_creation_input_tokens=known.cache_creation_input_tokens,
             cache_read_input_tokens=known.cache_read_input_tokens,
+            speed=span_events_pb2.ModelSpeed.ValueType(known.speed),
         ),
     )
     id_ = ids.derived("event", "span end", turn.span_event_id)
     lane.publish(events_pb2.Event(id=id_, model_request_end=end))
-    session = lane.session
+    _count(lane.session, known)
+
+
+def _count(session: Session, known: usage_pb2.ModelUsage) -> None:
     session.input_tokens += known.input_tokens
     session.output_tokens += known.output_tokens
     session.cache_read_tokens += known.cache_read_input_tokens
     session.cache_creation_tokens += known.cache_creation_input_tokens
+    session.cache_creation_1h_tokens += known.cache_creation_1h_input_tokens
+    session.web_searches += known.web_search_requests
+    session.web_fetches += known.web_fetch_requests
 
 
 def exhausted(lane: Lane, message: str) -> None:

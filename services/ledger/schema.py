@@ -46,6 +46,10 @@ sessions = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("cache_read_tokens", BigInteger, nullable=False),
     Column("cache_creation_tokens", BigInteger, nullable=False),
+    # Those of `cache_creation_tokens` that were written for an hour.
+    Column("cache_creation_1h_tokens", BigInteger, nullable=False, server_default="0"),
+    Column("web_searches", BigInteger, nullable=False, server_default="0"),
+    Column("web_fetches", BigInteger, nullable=False, server_default="0"),
     # Time in which a thread ran, without the span that began at `running_since`.
     Column("active_ms", BigInteger, nullable=False),
     Column("running_since", _TIME),

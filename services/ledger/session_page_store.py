@@ -12,8 +12,8 @@ from foundation.storage import Database, Record
 _DESCENDING = """
 WITH page AS (
     SELECT session_id, thread_id, environment_id, pinned, status, input_tokens, output_tokens,
-        cache_read_tokens, cache_creation_tokens, active_ms, running_since, created_at, updated_at,
-        archived_at
+        cache_read_tokens, cache_creation_tokens, cache_creation_1h_tokens, web_searches,
+        web_fetches, active_ms, running_since, created_at, updated_at, archived_at
     FROM ledger.sessions
     WHERE workspace_id = $1 AND deleted_at IS NULL AND (created_at, session_id) < ($2, $3)
         AND ($4::text IS NULL OR agent_id = $4) AND ($5::bigint IS NULL OR agent_version = $5)
@@ -36,8 +36,8 @@ SELECT * FROM sized WHERE bytes_before < $13 ORDER BY created_at DESC, session_i
 _ASCENDING = """
 WITH page AS (
     SELECT session_id, thread_id, environment_id, pinned, status, input_tokens, output_tokens,
-        cache_read_tokens, cache_creation_tokens, active_ms, running_since, created_at, updated_at,
-        archived_at
+        cache_read_tokens, cache_creation_tokens, cache_creation_1h_tokens, web_searches,
+        web_fetches, active_ms, running_since, created_at, updated_at, archived_at
     FROM ledger.sessions
     WHERE workspace_id = $1 AND deleted_at IS NULL AND (created_at, session_id) > ($2, $3)
         AND ($4::text IS NULL OR agent_id = $4) AND ($5::bigint IS NULL OR agent_version = $5)

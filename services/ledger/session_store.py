@@ -24,8 +24,8 @@ WITH session AS (
         agent_version)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, 0, 0, 0, 0, '', $10, $10, $12)
     RETURNING session_id, thread_id, environment_id, status, input_tokens, output_tokens,
-        cache_read_tokens, cache_creation_tokens, active_ms, running_since, created_at, updated_at,
-        archived_at
+        cache_read_tokens, cache_creation_tokens, cache_creation_1h_tokens, web_searches,
+        web_fetches, active_ms, running_since, created_at, updated_at, archived_at
 ), thread AS (
     INSERT INTO ledger.threads (workspace_id, session_id, thread_id, epoch, deleted, ended,
         head_seq, head_digest, created_at)
@@ -36,8 +36,8 @@ SELECT * FROM session
 
 _GET = """
 SELECT session_id, thread_id, environment_id, pinned, status, input_tokens, output_tokens,
-    cache_read_tokens, cache_creation_tokens, active_ms, running_since, created_at, updated_at,
-    archived_at, runtime_revision
+    cache_read_tokens, cache_creation_tokens, cache_creation_1h_tokens, web_searches, web_fetches,
+    active_ms, running_since, created_at, updated_at, archived_at, runtime_revision
 FROM ledger.sessions
 WHERE workspace_id = $1 AND session_id = $2 AND deleted_at IS NULL
 """

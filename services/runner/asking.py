@@ -85,7 +85,7 @@ class Asker:
     async def _attempt(self, round_: int, *, stream: bool) -> transcript_pb2.Entry:
         known, prepared = await self._begin(round_, stream)
         try:
-            answer = await self._call(known, prepared.body, stream)
+            answer = await self._call(known, prepared, stream)
         except Interrupted:
             await self._close(known)
             raise
@@ -154,7 +154,9 @@ class Asker:
             await self._close(known)
             raise Interrupted
 
-    async def _call(self, known: _Attempt, body: bytes, stream: bool) -> Answer:
+    async def _call(
+        self, known: _Attempt, prepared: context_pb2.PreparedRequest, stream: bool
+    ) -> Answer:
         """Calls the provider until it answers or an interrupt comes."""
         previewer = self._previewer(known)
         async with _Previews(self._to, self._turn, known.span_id) as previews:
@@ -162,7 +164,7 @@ class Asker:
             def on_piece(piece: Piece) -> None:
                 previews.add(previewer.add(piece))
 
-            called = self._bounded_call(body, stream, on_piece)
+            called = self._bounded_call(prepared, stream, on_piece)
             calling = asyncio.create_task(observed.call(self._turn, called))
             interrupt = asyncio.create_task(self._turn.interrupt.wait())
             try:
@@ -176,13 +178,18 @@ class Asker:
                 await asyncio.gather(calling, interrupt, return_exceptions=True)
 
     async def _bounded_call(
-        self, body: bytes, stream: bool, on_piece: Callable[[Piece], None]
+        self,
+        prepared: context_pb2.PreparedRequest,
+        stream: bool,
+        on_piece: Callable[[Piece], None],
     ) -> Answer:
         """The provider call until its deadline: a stream that trickles is never silent."""
         limit = asyncio.timeout(MODEL_CALL_SECONDS_MAX)
         try:
             async with limit:
-                return await self._adapter.call(body, stream=stream, on_piece=on_piece)
+                return await self._adapter.call(
+                    prepared.body, stream=stream, on_piece=on_piece, betas=prepared.betas
+                )
         except TimeoutError:
             if limit.expired():
                 raise endless(MODEL_CALL_SECONDS_MAX) from None

@@ -35,9 +35,10 @@ PROFILES: Mapping[str, CapabilityProfile] = MappingProxyType(
             ),
             CapabilityProfile(
                 id="offline",
-                version=1,
+                version=2,
                 adapter=_ADAPTER,
                 preserves_unknown_content_blocks=True,
+                automatic_prompt_caching=True,
             ),
             # Promises nothing of an endpoint that nobody described. Blocks are stored and sent
             # back exactly in any case: leaving some out would break the history that it made.

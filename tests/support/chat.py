@@ -124,7 +124,7 @@ class Chat:
         *,
         tools: Sequence[dict[str, Any]] = (),
         system_prompt: str | None = None,
-        model: str = AGENT_MODEL,
+        model: str | dict[str, Any] = AGENT_MODEL,
     ) -> Self:
         """A new agent, environment and session. Tries again when the system is away."""
         client = system.client()

@@ -20,6 +20,12 @@ from tests.support.chat import Chat, Event, is_over, types_of
 from tests.support.model import Asked
 
 _USES = ("agent.custom_tool_use", "agent.tool_use")
+_COUNTED = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 _RESULTS = ("user.custom_tool_result", "agent.tool_result")
 
 
@@ -34,6 +40,7 @@ def check_history(events: Sequence[Event]) -> None:
     assert "toolu_" not in json.dumps(events)
     _check_calls(events)
     _check_spans(events)
+    check_usage(events)
     _check_statuses(events, types)
 
 
@@ -55,6 +62,24 @@ def _check_spans(events: Sequence[Event]) -> None:
         if event["type"] == "span.model_request_end"
     ]
     assert sorted(starts) == sorted(ends), "spans do not pair up"
+
+
+def check_usage(events: Sequence[Event]) -> None:
+    """Whenever the session tells its usage, it is the sum of the spans that ended before."""
+    counted: Counter[str] = Counter()
+    for event in events:
+        if event["type"] == "span.model_request_end":
+            spent = event["model_usage"]
+            counted.update({name: n for name, n in spent.items() if name != "speed"})
+        if event["type"] == "session.usage":
+            told = event["usage"]
+            written = told["cache_creation"]
+            assert {
+                "input_tokens": told["input_tokens"],
+                "output_tokens": told["output_tokens"],
+                "cache_read_input_tokens": told["cache_read_input_tokens"],
+                "cache_creation_input_tokens": sum(written.values()),
+            } == {name: counted[name] for name in _COUNTED}, "usage is not what its spans say"
 
 
 def _check_statuses(events: Sequence[Event], types: Sequence[str]) -> None:

@@ -8,14 +8,26 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from counterfoil.types.v1 import usage_pb2
+from counterfoil.types.v1 import model_pb2, usage_pb2
 
 from foundation.json import InvalidJson, items, members, parse
 from foundation.json.exact import RawJson
 from services.runner.adapter.blocks import OpenBlock, joined
 from services.runner.adapter.failures import bad_answer, of_error_event, truncated
 
-_USAGE = tuple(field.name for field in usage_pb2.ModelUsage.DESCRIPTOR.fields)
+_SPEEDS = {"standard": model_pb2.MODEL_SPEED_STANDARD, "fast": model_pb2.MODEL_SPEED_FAST}
+_NO_SPEED = model_pb2.MODEL_SPEED_UNSPECIFIED
+_COUNTED = frozenset(
+    {
+        "input_tokens",
+        "output_tokens",
+        "cache_creation_input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation",
+        "server_tool_use",
+        "speed",
+    }
+)
 _INT64_MAX = 2**63 - 1
 _NAME_CHARS_MAX = 1024
 
@@ -218,10 +230,32 @@ def _stop_reason(envelope: Mapping[str, RawJson]) -> str:
 
 def model_usage(raw: Mapping[str, RawJson]) -> usage_pb2.ModelUsage:
     """The counts among the members of a message's `usage`; 0 for what is missing or no count."""
-    counts = {name: parse(bytes(raw[name])) for name in _USAGE if name in raw}
+    told = {name: parse(bytes(value)) for name, value in raw.items() if name in _COUNTED}
+    written, tools = _dict(told.get("cache_creation")), _dict(told.get("server_tool_use"))
+    hour = _count(written, "ephemeral_1h_input_tokens")
+    total = _count(told, "cache_creation_input_tokens")
+    if not total:
+        total = min(hour + _count(written, "ephemeral_5m_input_tokens"), _INT64_MAX)
+    speed = told.get("speed")
     return usage_pb2.ModelUsage(
-        **{n: c for n, c in counts.items() if type(c) is int and 0 <= c <= _INT64_MAX}
+        input_tokens=_count(told, "input_tokens"),
+        output_tokens=_count(told, "output_tokens"),
+        cache_creation_input_tokens=total,
+        cache_creation_1h_input_tokens=min(hour, total),
+        cache_read_input_tokens=_count(told, "cache_read_input_tokens"),
+        web_search_requests=_count(tools, "web_search_requests"),
+        web_fetch_requests=_count(tools, "web_fetch_requests"),
+        speed=_SPEEDS.get(speed if isinstance(speed, str) else "", _NO_SPEED),
     )
+
+
+def _count(found: Mapping[str, Any], name: str) -> int:
+    value = found.get(name)
+    return value if type(value) is int and 0 <= value <= _INT64_MAX else 0
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
 def _finished(block: OpenBlock, raw: bytes) -> Any:

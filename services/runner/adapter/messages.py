@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from services.runner.adapter.assemble import Answer, Assembly, Piece, whole
@@ -52,8 +52,15 @@ class MessagesAdapter:
         """Close all connections."""
         await self._client.close()
 
-    async def call(self, body: bytes, *, stream: bool, on_piece: Callable[[Piece], None]) -> Answer:
-        """Make one request, once; the bytes of `body` arrive as they are.
+    async def call(
+        self,
+        body: bytes,
+        *,
+        stream: bool,
+        on_piece: Callable[[Piece], None],
+        betas: Sequence[str] = (),
+    ) -> Answer:
+        """Make one request, once; the bytes of `body` arrive as they are, `betas` as a header.
 
         `stream` says what the body asks for: a stream must never be silent for longer than
         `idle_seconds`, a whole answer may take ten minutes and gives no pieces. Raises UnknownDelta
@@ -61,7 +68,7 @@ class MessagesAdapter:
         connection at once.
         """
         patience = self._idle_seconds if stream else max(_WHOLE_SECONDS, self._idle_seconds)
-        response = await self._client.open(body, patience)
+        response = await self._client.open(body, patience, betas)
         request_id = self._use.request_id_of(response)
         assembly = Assembly(request_id)
         try:

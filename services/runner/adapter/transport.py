@@ -6,7 +6,7 @@ proxies, credentials, headers and traced content is ignored: configuration alone
 
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal
 
 import anthropic
@@ -57,19 +57,24 @@ class Transport(anthropic.AsyncAnthropic):
             return {"Authorization": f"Bearer {self._key}"}
         return {"X-Api-Key": self._key}
 
-    async def open(self, body: bytes, read_seconds: float) -> httpx2.Response:
+    async def open(
+        self, body: bytes, read_seconds: float, betas: Sequence[str] = ()
+    ) -> httpx2.Response:
         """Send the exact bytes; returns a 2xx response whose body is still to be read, and closed.
 
-        `read_seconds` is the longest silence, now and while the body is read. Raises
-        ProviderFailure.
+        `read_seconds` is the longest silence, now and while the body is read; `betas` are named in
+        the `anthropic-beta` header. Raises ProviderFailure.
         """
+        headers = {"Accept-Encoding": "identity"}
+        if betas:
+            headers["anthropic-beta"] = ",".join(betas)
         timeout = httpx2.Timeout(read_seconds, connect=_CONNECT_SECONDS, pool=None)
         try:
             stream = await self.post(
                 "/v1/messages",
                 cast_to=object,
                 content=body,
-                options={"timeout": timeout, "headers": {"Accept-Encoding": "identity"}},
+                options={"timeout": timeout, "headers": headers},
                 stream=True,
                 stream_cls=anthropic.AsyncStream[object],
             )

@@ -222,7 +222,7 @@ class Case:
             if event["type"] == "session.error" and not self.was_lost:
                 yield f"the session reports {event['error']}"
         ends = [e["model_usage"] for e in found.listed if e["type"] == "span.model_request_end"]
-        for name in ("input_tokens", "output_tokens"):
+        for name in ("input_tokens", "output_tokens", "cache_read_input_tokens"):
             counted, said = sum(end[name] for end in ends), getattr(found.session.usage, name)
             if counted != said:
                 yield f"spans count {counted} {name}, the session {said}"

@@ -25,7 +25,14 @@ class Provider:
         self.bodies: list[list[dict[str, Any]]] = []
         self.calls = 0
 
-    async def call(self, body: bytes, *, stream: bool, on_piece: Callable[[Piece], None]) -> Answer:
+    async def call(
+        self,
+        body: bytes,
+        *,
+        stream: bool,
+        on_piece: Callable[[Piece], None],
+        betas: Sequence[str] = (),
+    ) -> Answer:
         """One answer: first a part of it is shown, then all of it comes."""
         messages: list[dict[str, Any]] = json.loads(body)["messages"]
         self.bodies.append(messages)
@@ -92,6 +99,6 @@ def _answer(number: int, kind: str, text: str) -> Answer:
         blocks=tuple(json.dumps(block).encode() for block in blocks),
         envelope=json.dumps(envelope).encode(),
         stop_reason=stop,
-        usage=usage_pb2.ModelUsage(**usage),
+        usage=usage_pb2.ModelUsage(input_tokens=10, output_tokens=5),
         provider_request_id=f"req_{number}",
     )

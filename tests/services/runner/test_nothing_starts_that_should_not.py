@@ -1,7 +1,7 @@
 """First bytes: none without a stream, after an interrupt, or without an end; no silent loops."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 import pytest
@@ -28,7 +28,14 @@ class Provider:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
 
-    async def call(self, body: bytes, *, stream: bool, on_piece: Callable[[Piece], None]) -> Answer:
+    async def call(
+        self,
+        body: bytes,
+        *,
+        stream: bool,
+        on_piece: Callable[[Piece], None],
+        betas: Sequence[str] = (),
+    ) -> Answer:
         self.asked.set()
         return await asyncio.Future[Answer]()
 

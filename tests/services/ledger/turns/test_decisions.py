@@ -3,19 +3,22 @@
 No database: a lane is kept in memory, and everything that must hold is checked after every step.
 """
 
+import json
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from counterfoil.ledger.v1 import client_events_pb2, session_pb2, turn_pb2
+from counterfoil.ledger.v1 import client_events_pb2, session_events_pb2, session_pb2, turn_pb2
+from counterfoil.types.v1 import usage_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation import ids
 from foundation.errors import Failure
-from services.ledger import admission, barrier, claiming, commits, interrupt, rounds
+from services.ledger import admission, barrier, claiming, commits, interrupt, notices, rounds
 from services.ledger.lane import OVER, Call, Ended, Lane, Session, Source, Thread, Turn
 from services.ledger.log_schema import KIND_MARK, KIND_QUEUED
 from services.ledger.log_writer import LogHead
@@ -65,6 +68,8 @@ class World:
         self.turns: dict[str, Turn] = {}
         self.owner: Owner | None = None
         self.attempts = 0
+        self.spent: Counter[str] = Counter()
+        self.cached_longer = self.searched = self.fetched = 0
 
     # One transaction: decide, then check and keep what was decided.
 
@@ -96,6 +101,8 @@ class World:
         self._check()
 
     def _note(self, event_type: str, body: bytes) -> None:
+        if event_type == "span.model_request_end":
+            self.spent.update(json.loads(body)["model_usage"])
         if event_type == "session.status_running":
             self.statuses.append("running")
         if event_type == "session.status_idle":
@@ -108,6 +115,7 @@ class World:
 
     def _check(self) -> None:
         lane = self.lane
+        self._check_usage(notices.usage(lane.session))
         public = next((turn for turn in lane.turns if turn.state not in OVER), None)
         moves = public is not None and public.state != PARKED
         stuck = bool(lane.turns) and lane.turns[0].state == turn_pb2.TURN_STATE_QUARANTINED
@@ -117,6 +125,37 @@ class World:
             assert (before, after) != ("running", "running"), "running twice"
             if after in FINAL_IDLES:
                 assert before in ("running", "requires_action"), "idle twice"
+
+    def _check_usage(self, told: session_events_pb2.Usage) -> None:
+        """The session's usage is the sum over its ended spans, lost answers included."""
+        spent, written = self.spent, told.cache_creation
+        assert told.input_tokens == spent["input_tokens"]
+        assert told.output_tokens == spent["output_tokens"]
+        assert told.cache_read_input_tokens == spent["cache_read_input_tokens"]
+        both = written.ephemeral_1h_input_tokens + written.ephemeral_5m_input_tokens
+        assert both == spent["cache_creation_input_tokens"]
+        assert written.ephemeral_1h_input_tokens == self.cached_longer
+        assert told.server_tool_use.web_search_requests == self.searched
+        assert told.server_tool_use.web_fetch_requests == self.fetched
+
+    def usage(self, turn: Turn) -> usage_pb2.ModelUsage:
+        """What an answer that is published now costs; it counts if its span is open."""
+        draw = self.random.randrange
+        hour = draw(9)
+        usage = usage_pb2.ModelUsage(
+            input_tokens=draw(100),
+            output_tokens=draw(100),
+            cache_read_input_tokens=draw(100),
+            cache_creation_input_tokens=hour + draw(9),
+            cache_creation_1h_input_tokens=hour,
+            web_search_requests=draw(3),
+            web_fetch_requests=draw(3),
+        )
+        if turn.span_open:
+            self.cached_longer += usage.cache_creation_1h_input_tokens
+            self.searched += usage.web_search_requests
+            self.fetched += usage.web_fetch_requests
+        return usage
 
     # What happens.
 
@@ -207,6 +246,9 @@ class Owner:
         span = ids.derived("event", "span", turn.turn_id, number, self.epoch, world.attempts)
         if not rounds.begin(world.lane, turn, number, attempt, span):
             return
+        if world.random.random() < 0.1:
+            self._fail(turn)
+            return
         count = world.random.choice([0, 1, 2, 3]) if number < 2 else 0
         calls = [
             turn_pb2.RoundCall(
@@ -220,6 +262,12 @@ class Owner:
         ]
         if world.random.random() < 0.8:  # else the answer is lost with its attempt
             world.transcript.append(Entry(turn.turn_id, number, turn_pb2.ENTRY_KIND_ANSWER, calls))
+
+    def _fail(self, turn: Turn) -> None:
+        """The provider's answer broke off, for good: what it had used until then counts."""
+        self._record(turn)
+        failed = commits.Failed(lost_usage=self.world.usage(turn))
+        commits.commit(self.world.lane, turn, turn_pb2.COMMIT_KIND_DONE, failed=failed)
 
     def _publish(self, turn: Turn, entry: Entry) -> None:
         """AppendRound with the commit that fits, or the results and their entry."""
@@ -241,6 +289,7 @@ class Owner:
             events=[driver._use(call) for call in entry.calls],
             calls=entry.calls,
             span_event_id=turn.span_event_id or "",
+            usage=self.world.usage(turn),
         )
         self._record(turn, upto=self.world.transcript.index(entry))
         rounds.publish_answer(lane, turn, request)

@@ -103,6 +103,21 @@ async def test_bytes_and_credential(auth: transport.Auth, present: str, absent: 
     assert "\r\naccept-encoding: identity\r\n" in head
 
 
+@pytest.mark.parametrize(
+    ("betas", "header"),
+    [((), ""), (("one-2026-01-01",), "one-2026-01-01"), (("a-1", "b-2"), "a-1,b-2")],
+)
+async def test_beta_features_are_named_in_a_header(betas: tuple[str, ...], header: str) -> None:
+    async with wire(http(events(BEGIN, END), SSE)) as kept:
+        adapter = await MessagesAdapter.create(kept.url, "k")
+        await adapter.call(ODD, stream=True, on_piece=ignore, betas=betas)
+        await adapter.close()
+    assert kept.bodies == [ODD]
+    (head,) = kept.heads
+    assert head.count("anthropic-beta") == bool(betas)
+    assert not betas or f"\r\nanthropic-beta: {header}\r\n" in head
+
+
 async def test_a_base_url_may_have_a_path() -> None:
     async with wire(http(events(BEGIN, END), SSE)) as kept:
         adapter = await MessagesAdapter.create(f"{kept.url}/gateway/", "k")

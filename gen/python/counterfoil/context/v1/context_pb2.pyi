@@ -218,21 +218,27 @@ class PreparedRequest(_message.Message):
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
+    BETAS_FIELD_NUMBER: _builtins.int
     body: _builtins.bytes
     """The request's exact bytes."""
     @_builtins.property
     def snapshot(self) -> Global___SnapshotSummary:
         """The snapshot."""
 
+    @_builtins.property
+    def betas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the provider's beta features that the body uses, for the `anthropic-beta` header; mostly none."""
+
     def __init__(
         self,
         *,
         snapshot: Global___SnapshotSummary | None = ...,
         body: _builtins.bytes = ...,
+        betas: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["betas", b"betas", "body", b"body", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

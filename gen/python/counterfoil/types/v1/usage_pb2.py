@@ -22,15 +22,16 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from counterfoil.types.v1 import model_pb2 as counterfoil_dot_types_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n counterfoil/types/v1/usage.proto\x12\x14\x63ounterfoil.types.v1\"\x7f\n\nModelUsage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03\x12\x15\n\routput_tokens\x18\x02 \x01(\x03\x12#\n\x1b\x63\x61\x63he_creation_input_tokens\x18\x03 \x01(\x03\x12\x1f\n\x17\x63\x61\x63he_read_input_tokens\x18\x04 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n counterfoil/types/v1/usage.proto\x12\x14\x63ounterfoil.types.v1\x1a counterfoil/types/v1/model.proto\"\x91\x02\n\nModelUsage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\x03\x12\x15\n\routput_tokens\x18\x02 \x01(\x03\x12#\n\x1b\x63\x61\x63he_creation_input_tokens\x18\x03 \x01(\x03\x12\x1f\n\x17\x63\x61\x63he_read_input_tokens\x18\x04 \x01(\x03\x12&\n\x1e\x63\x61\x63he_creation_1h_input_tokens\x18\x05 \x01(\x03\x12\x1b\n\x13web_search_requests\x18\x06 \x01(\x03\x12\x1a\n\x12web_fetch_requests\x18\x07 \x01(\x03\x12/\n\x05speed\x18\x08 \x01(\x0e\x32 .counterfoil.types.v1.ModelSpeedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'counterfoil.types.v1.usage_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELUSAGE']._serialized_start=58
-  _globals['_MODELUSAGE']._serialized_end=185
+  _globals['_MODELUSAGE']._serialized_start=93
+  _globals['_MODELUSAGE']._serialized_end=366
 # @@protoc_insertion_point(module_scope)

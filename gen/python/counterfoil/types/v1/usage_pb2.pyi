@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+from counterfoil.types.v1 import model_pb2 as _model_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 import builtins as _builtins
@@ -26,14 +27,26 @@ class ModelUsage(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     CACHE_CREATION_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     CACHE_READ_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHE_CREATION_1H_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    WEB_SEARCH_REQUESTS_FIELD_NUMBER: _builtins.int
+    WEB_FETCH_REQUESTS_FIELD_NUMBER: _builtins.int
+    SPEED_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     """Input tokens that were neither written to nor read from the cache."""
     output_tokens: _builtins.int
     """Output tokens."""
     cache_creation_input_tokens: _builtins.int
-    """Input tokens written to the prompt cache."""
+    """Input tokens written to the prompt cache, for whatever time."""
     cache_read_input_tokens: _builtins.int
     """Input tokens read from the prompt cache."""
+    cache_creation_1h_input_tokens: _builtins.int
+    """Those of `cache_creation_input_tokens` that were written for an hour; the others are kept for five minutes."""
+    web_search_requests: _builtins.int
+    """Web searches that the provider ran."""
+    web_fetch_requests: _builtins.int
+    """Web fetches that the provider ran."""
+    speed: _model_pb2.ModelSpeed.ValueType
+    """Speed that the request was served with; unspecified where the provider said none."""
     def __init__(
         self,
         *,
@@ -41,10 +54,14 @@ class ModelUsage(_message.Message):
         output_tokens: _builtins.int = ...,
         cache_creation_input_tokens: _builtins.int = ...,
         cache_read_input_tokens: _builtins.int = ...,
+        cache_creation_1h_input_tokens: _builtins.int = ...,
+        web_search_requests: _builtins.int = ...,
+        web_fetch_requests: _builtins.int = ...,
+        speed: _model_pb2.ModelSpeed.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_creation_input_tokens", b"cache_creation_input_tokens", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_creation_1h_input_tokens", b"cache_creation_1h_input_tokens", "cache_creation_input_tokens", b"cache_creation_input_tokens", "cache_read_input_tokens", b"cache_read_input_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "speed", b"speed", "web_fetch_requests", b"web_fetch_requests", "web_search_requests", b"web_search_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
