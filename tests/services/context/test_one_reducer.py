@@ -74,6 +74,18 @@ def test_every_message_is_json_and_every_call_has_its_result(history: History) -
     assert used == []
 
 
+def test_paused_and_cut_answers_keep_their_places() -> None:
+    history = History().ask(text("a")).answer(text("b")).answer(text("c")).go_on()
+    history.answer(text("d"))
+    assert [(one["role"], one["content"][0]["text"]) for one in said(history)] == [
+        ("user", "a"),
+        ("assistant", "b"),
+        ("assistant", "c"),
+        ("user", "continue"),
+        ("assistant", "d"),
+    ]
+
+
 def test_a_note_is_a_message_of_its_own_before_the_input() -> None:
     history = History().ask(text("a")).answer(use("c")).results(projection("interrupted"))
     history.answer(text("b")).note(text("it finished")).ask(text("d"))
