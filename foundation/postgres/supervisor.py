@@ -164,7 +164,13 @@ class EmbeddedPostgres:
             try:
                 end_predecessor(places.cluster, places.socket)
                 process = self._spawn_until_ready(places)
-            except (PostgresFailed, PredecessorAlive, OSError):
+            except PostgresFailed:
+                # It ended while it started: one more time that it ended, not the last one.
+                if self._stopping.is_set() or self._process is None:
+                    return
+                _log.exception("PostgreSQL did not start again")
+                process = self._process
+            except (PredecessorAlive, OSError):
                 if self._stopping.is_set():
                     return
                 _log.critical("PostgreSQL does not start again", exc_info=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -17,7 +18,9 @@ import pytest
 from foundation.postgres import EmbeddedPostgres, PostgresFailed, settings
 from foundation.postgres.processes import servers_on
 from foundation.storage import ConfigurationError, Database, Unavailable
+from foundation.storage.connect import DRIVER_ERRORS
 from tests.support.processes import python_environment
+from tests.support.waiting import eventually
 
 WRITER = """
 import asyncio, sys
@@ -135,6 +138,25 @@ async def test_it_is_started_again_when_it_dies_alone(
                 if server.pid != first:
                     break
     await db.close()
+
+
+async def test_it_is_started_again_when_it_dies_while_it_is_started_again(
+    server: EmbeddedPostgres, folder: Path
+) -> None:
+    dsn = await server.start(folder)
+    for _ in range(2):
+        pid = server.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda pid=pid: server.pid != pid)
+
+    async def answers() -> bool:
+        with suppress(*DRIVER_ERRORS):
+            await (await asyncpg.connect(dsn)).close()
+            return True
+        return False
+
+    await eventually(answers)
 
 
 async def test_after_kill_9_of_its_process_it_ends_and_every_answered_commit_is_there(
