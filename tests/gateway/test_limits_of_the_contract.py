@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from buf.validate import validate_pb2
+from google.protobuf.descriptor import Descriptor
+
 from foundation.errors import Failure
 from foundation.json import InvalidJson, validate
 from gateway.app import CONTRACTS
@@ -43,3 +46,22 @@ def test_the_limit_is_accepted_and_one_beyond_is_refused_by_path() -> None:
             large.add((case.field, case.rule))
         wrong += _wrong(case, Transcoder(case.route))
     assert not wrong, "\n".join(wrong)
+
+
+def _with_rules(message: Descriptor, seen: set[Descriptor]) -> Iterator[str]:
+    """The fields with rules in a message and all below, whatever JSON makes of them."""
+    if message in seen:
+        return
+    seen.add(message)
+    for field in message.fields:
+        if field.GetOptions().HasExtension(validate_pb2.field):
+            yield field.full_name
+        if field.message_type is not None:
+            yield from _with_rules(field.message_type, seen)
+
+
+def test_no_field_with_a_rule_is_left_out() -> None:
+    seen: set[Descriptor] = set()
+    inputs = [route.method.input_type for route in routes_of(CONTRACTS)]
+    fields = {name for message in inputs for name in _with_rules(message, seen)}
+    assert fields - {case.field for case in CASES} == set()
