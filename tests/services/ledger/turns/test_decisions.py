@@ -266,8 +266,8 @@ class Owner:
     def _fail(self, turn: Turn) -> None:
         """The provider's answer broke off, for good: what it had used until then counts."""
         self._record(turn)
-        failed = commits.Failed(lost_usage=self.world.usage(turn))
-        commits.commit(self.world.lane, turn, turn_pb2.COMMIT_KIND_DONE, failed=failed)
+        said = commits.Said(lost_usage=self.world.usage(turn))
+        commits.commit(self.world.lane, turn, turn_pb2.COMMIT_KIND_DONE, said=said)
 
     def _publish(self, turn: Turn, entry: Entry) -> None:
         """AppendRound with the commit that fits, or the results and their entry."""
