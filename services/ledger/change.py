@@ -1,14 +1,14 @@
 """One change of one session: what it was decided on, what was decided, what was stored."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from counterfoil.ledger.v1 import turn_pb2
 
 from foundation import telemetry
 from foundation.storage import Connection, SealRing
 from services.ledger import claiming, claims, lane_store, log_chain
-from services.ledger.lane import Call, Lane, Thread, Turn
+from services.ledger.lane import Call, Lane, Thread, Turn, twin
 from services.ledger.log_probe import Reader
 from services.ledger.log_row import LogHead, Planned
 
@@ -29,12 +29,8 @@ class Before:
 
     @classmethod
     def of(cls, lane: Lane) -> "Before":
-        """A copy."""
-        return cls(
-            replace(lane.thread),
-            {turn.turn_id: replace(turn) for turn in lane.turns},
-            [replace(call) for call in (*lane.calls, *lane.past)],
-        )
+        """What a lane is now; it must not change any more: decide on a copy."""
+        return cls(lane.thread, {turn.turn_id: turn for turn in lane.turns}, list(lane.calls))
 
 
 @dataclass(slots=True)
@@ -97,7 +93,7 @@ class Change:
         current = {call.operation_id for call in self.lane.calls}
         missing = [id_ for id_ in operation_ids if id_ not in current]
         self.lane.past = await lane_store.calls_of(self.reader, self.lane, missing)
-        self.before.calls.extend(replace(call) for call in self.lane.past)
+        self.before.calls.extend(twin(call) for call in self.lane.past)
 
     def take(self, stream_id: str) -> bool:
         """Claim the front turn for a stream, if it can be claimed; whether it was."""

@@ -136,8 +136,7 @@ class Lanes:
             await self._alone(key, alone)
 
     async def _decide(self, job: Job, lane: Lane, *, pending: bool) -> Change:
-        copy = lane.copy(_now())
-        change = Change(Reads(self.db, pending), copy, Before.of(copy), self.ring)
+        change = Change(Reads(self.db, pending), lane.copy(_now()), Before.of(lane), self.ring)
         work = self._decided(job, change)
         await asyncio.get_running_loop().create_task(_run(work), context=job.context)
         return change
@@ -285,7 +284,7 @@ class Lanes:
             self._keep((lane.session.workspace_id, lane.session.session_id), lane)
 
     def _locked(self, connection: Connection, lane: Lane) -> Change:
-        return Change(connection, lane, Before.of(lane), self.ring, connection)
+        return Change(connection, lane.copy(lane.now), Before.of(lane), self.ring, connection)
 
     async def _conclude(self, change: Change) -> None:
         lane, session = change.lane, change.lane.session

@@ -114,8 +114,7 @@ async def test_a_pool_recovers_when_postgresql_is_started_again(
     assert await server.start(folder) == dsn
     assert await asyncio.gather(*(db.fetchval("SELECT 1") for _ in range(20))) == [1] * 20
     async with asyncio.timeout(10):
-        assert await heard.get() is None
-        assert await heard.get() == "meanwhile"
+        assert await heard.get() is None  # "look at everything": whatever was sent meanwhile
     await other.close()
     await db.close()
 
