@@ -43,7 +43,8 @@ def process_loop(
     telemetry.configure(known_as)
     try:
         with one_line_errors(), suppress(KeyboardInterrupt):
-            measure(settings, known_as, embedded=not name)
+            if name:
+                measure(settings, known_as, embedded=False)
             uvloop.run(work(settings))
     finally:
         metrics.shutdown()
@@ -75,6 +76,7 @@ async def _run(settings: Settings) -> None:
 
     stop = stop_event()
     async with running(settings) as embedded:
+        measure(settings, "counterfoil", embedded=True)
         _banner(embedded.rest_url, embedded.grpc_address, embedded.settings, embedded.offline)
         await until(stop, embedded.kernel.failure())
 

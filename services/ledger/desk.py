@@ -65,7 +65,23 @@ class Job:
 
 @dataclass(slots=True)
 class Desk:
-    """The changes that wait for one session."""
+    """The changes that wait for one session, and those that are being stored."""
 
     jobs: deque[Job] = field(default_factory=deque[Job])
+    busy: list[Job] = field(default_factory=list[Job])
     task: "asyncio.Task[None] | None" = None
+    abandoned: bool = False
+
+    def left(self) -> None:
+        """A caller has left: what is done for nobody any more is cut off, its statement too."""
+        if self.task is not None and self.busy and all(job.result.done() for job in self.busy):
+            self.abandoned = True
+            self.task.cancel()
+
+    def goes_on(self) -> bool:
+        """Whether a cancellation was that of abandoned work, which ends nothing else."""
+        if self.task is None or not self.abandoned:
+            return False
+        self.abandoned = False
+        self.task.uncancel()
+        return True

@@ -86,13 +86,23 @@ class Lanes:
         desk.jobs.append(job)
         if desk.task is None:
             desk.task = loop.create_task(self._work(key, desk), name="ledger-lane")
-        return await job.result
+        try:
+            return await job.result
+        except asyncio.CancelledError:
+            desk.left()
+            raise
 
     async def _work(self, key: Key, desk: Desk) -> None:
         """Decide and store what waits for a session, until nothing waits."""
         try:
             while desk.jobs:
-                await self._round(key, desk)
+                try:
+                    await self._round(key, desk)
+                except asyncio.CancelledError:
+                    if not desk.goes_on():
+                        raise
+                finally:
+                    desk.busy = []
         finally:
             desk.task = None
             if self._desks.get(key) is desk:
@@ -112,6 +122,7 @@ class Lanes:
             job = desk.jobs.popleft()
             if job.result.done():
                 continue  # nobody waits for it any more: it was not decided yet
+            desk.busy.append(job)
             if lane is None:
                 alone = job
                 break
@@ -119,6 +130,7 @@ class Lanes:
                 change = await self._decide(job, lane, pending=bool(taken))
             except ReadsAhead:
                 desk.jobs.appendleft(job)
+                desk.busy.pop()
                 break
             except Exception:
                 alone = job  # it has to be right about the session as it is: under the lock

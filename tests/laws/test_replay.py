@@ -197,6 +197,7 @@ async def test_a_system_prompt_and_tools_stand_before_the_messages(
         await stream.until(is_over)
     (asked,) = await check_everything(chat, await chat.history())
     body = json.loads(asked.body)
-    assert list(body) == ["model", "max_tokens", "system", "tools", "messages", "stream"]
+    before = ["model", "max_tokens", "cache_control", "system", "tools"]
+    assert list(body) == [*before, "messages", "stream"]
     assert body["system"] == "Be \0."
     assert [tool["name"] for tool in body["tools"]] == ["decide", "note", "transfer"]

@@ -17,7 +17,7 @@ COMMIT = "sql commit ledger.submit_events"
 SUBMIT = "/counterfoil.ledger.v1.SessionService/SubmitEvents"
 POST = "POST /v1/sessions/{session_id}/events"
 STREAM = "GET /v1/sessions/{session_id}/events/stream"
-TURN = [POST, SUBMIT, COMMIT, "turn"]
+TURN = [POST, SUBMIT, "turn"]
 TURN_CALLS = {
     "/counterfoil.transcript.v1.TranscriptService/AppendEntry",
     "/counterfoil.context.v1.ContextService/PrepareRequest",
@@ -107,7 +107,8 @@ async def test_the_provider_span_has_the_names_of_the_genai_conventions(
     attributes = dict(chat.attributes or {})
     assert attributes.pop("gen_ai.usage.input_tokens")
     assert attributes.pop("gen_ai.usage.output_tokens")
-    assert attributes.pop("gen_ai.usage.cache_write.input_tokens")
+    cached = ("gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_read.input_tokens")
+    assert sum(int(str(attributes.pop(name))) for name in cached)
     assert str(attributes.pop("gen_ai.response.id")).startswith("msg_")
     assert attributes == {
         "gen_ai.operation.name": "chat",
@@ -116,7 +117,6 @@ async def test_the_provider_span_has_the_names_of_the_genai_conventions(
         "gen_ai.conversation.id": session,
         "gen_ai.response.finish_reasons": ("end_turn",),
         "gen_ai.response.model": "claude-sonnet-4-5",
-        "gen_ai.usage.cache_read.input_tokens": 0,
     }
 
 

@@ -34,7 +34,7 @@ async def test_schema_is_what_the_migrations_make(bench: Bench) -> None:
 
 
 async def test_every_statement_prepares(bench: Bench) -> None:
-    assert await assert_sql_prepares(store, bench.dsn) == 15
+    assert await assert_sql_prepares(store, bench.dsn) == 16
 
 
 async def test_the_next_request_begins_with_this_ones_messages(bench: Bench) -> None:
