@@ -7,9 +7,9 @@ from tests.conformance.client import Client
 from tests.conformance.scenarios import SCENARIOS, Scenario, filters, looking
 from tests.support.system import System
 
-QUICK = ["anthropic_sync", "anthropic_async", "counterfoil_python"]
+QUICK = ["anthropic_sync"]
 OLD = ["anthropic_0_94_sync", "anthropic_0_94_async"]
-FULL = [*OLD, "anthropic_node", "grpc_js", "grpc_go"]
+FULL = ["anthropic_async", "counterfoil_python", *OLD, "anthropic_node", "grpc_js", "grpc_go"]
 LATER = (filters, looking)
 """What old versions of the SDK have no methods for: the events of a type, and threads."""
 
