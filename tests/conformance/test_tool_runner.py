@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import anthropic
+import pytest
 from anthropic import beta_async_tool
 
 from foundation.settings import DEVELOPMENT_KEY
@@ -102,6 +103,7 @@ async def test_a_call_that_came_while_the_network_was_cut_runs_once(system: Syst
     await both_ran_once(chat, tools)
 
 
+@pytest.mark.full
 async def test_tools_run_once_though_the_server_died_between_them(system: System) -> None:
     chat = await Chat.open(system, tools=TOOLS)
     tools = Tools()

@@ -81,13 +81,8 @@ async def _fuzz(system: System, examples: int) -> None:
     assert fuzzer.sent > 0
 
 
-@EMBEDDED
-async def test_a_few_requests_from_the_document_meet_no_500(running_system: System) -> None:
-    await _fuzz(running_system, 1)
-
-
 @pytest.mark.full
 @pytest.mark.timeout(300)
 @EMBEDDED
-async def test_many_requests_from_the_document_meet_no_500(running_system: System) -> None:
+async def test_requests_from_the_document_meet_no_500(running_system: System) -> None:
     await _fuzz(running_system, 6)
