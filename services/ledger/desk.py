@@ -83,5 +83,4 @@ class Desk:
         if self.task is None or not self.abandoned:
             return False
         self.abandoned = False
-        self.task.uncancel()
-        return True
+        return self.task.uncancel() == 0  # else this process stops at the same time

@@ -9,19 +9,18 @@ what `apply` falls back to.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TypeVar
 
 from foundation.storage import CommitUnknown, Connection, Database, Record, SealRing, Unavailable
 from services.ledger import claims, lane_store, log_writer, session_store
 from services.ledger.change import Before, Change
 from services.ledger.desk import Decide, Desk, Job, Reads, ReadsAhead
 from services.ledger.lane import Lane
-from services.ledger.lane_save import LaneWrite
+from services.ledger.lane_write_store import LaneWrite
 from services.ledger.runtimes import Runtimes
 from services.ledger.stream import Hub
 
@@ -35,12 +34,7 @@ _BATCH_BYTES_MAX = 8 * 2**20
 _PUT_OFF = timedelta(seconds=30)
 
 Key = tuple[str, str]
-T = TypeVar("T")
 After = Callable[[Change], None]
-
-
-class _Moved(Exception):
-    """The session is not what the decision was made on."""
 
 
 class Lanes:
@@ -150,7 +144,7 @@ class Lanes:
     async def _decide(self, job: Job, lane: Lane, *, pending: bool) -> Change:
         change = Change(Reads(self.db, pending), lane.copy(_now()), Before.of(lane), self.ring)
         work = self._decided(job, change)
-        await asyncio.get_running_loop().create_task(_run(work), context=job.context)
+        await asyncio.get_running_loop().create_task(work, context=job.context)
         return change
 
     async def _decided(self, job: Job, change: Change) -> None:
@@ -162,17 +156,11 @@ class Lanes:
     ) -> None:
         """Store decided changes in one statement, and answer them; if the session moved, each is
         decided again under the lock."""
-        changes = [change for _, change in taken]
+        names = [job.failpoint for job, _ in taken]
+        sql, values = self._write_of([change for _, change in taken]).statement()
         self._lanes.pop(key, None)
         try:
-            names = [job.failpoint for job, _ in taken]
-            sql, values = self._write_of(changes).statement()
-            if not await self.db.commit_one(names, sql, *values):
-                raise _Moved
-        except _Moved:
-            for job, _ in taken:
-                await self._alone(key, job)
-            return
+            stored = await self.db.commit_one(names, sql, *values)
         except Exception as error:
             if isinstance(error, CommitUnknown):
                 self._hub.wake(*key)  # it may have been committed
@@ -184,6 +172,10 @@ class Lanes:
             for job, _ in taken:
                 job.result.cancel()
             raise
+        if not stored:
+            for job, _ in taken:
+                await self._alone(key, job)
+            return
         self._keep(key, after)
         for job, change in taken:
             self._tell(change)
@@ -195,7 +187,7 @@ class Lanes:
             return
         work = self._alone_locked(key, job)
         try:
-            change = await asyncio.get_running_loop().create_task(_run(work), context=job.context)
+            change = await asyncio.get_running_loop().create_task(work, context=job.context)
         except Exception as error:
             job.fail(error)
         except BaseException:
@@ -263,6 +255,7 @@ class Lanes:
                 await lane_store.put_off(self.db, change.lane, now + _PUT_OFF)
             raise
         if change is not None:
+            self._keep_committed(change.after())
             self._tell(change)
         return change
 
@@ -362,10 +355,6 @@ class Lanes:
             self._hub.wake(planned.workspace_id, planned.session_id, planned)
         for after in self._after:
             after(change)
-
-
-async def _run(work: Awaitable[T]) -> T:
-    return await work
 
 
 def _now() -> datetime:

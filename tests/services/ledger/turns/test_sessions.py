@@ -12,8 +12,8 @@ from foundation.errors import Failure
 from foundation.rpc.context import CallContext, serving
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
 from services.ledger import (
-    lane_save,
     lane_store,
+    lane_write_store,
     lease_store,
     log_schema,
     schema,
@@ -168,8 +168,8 @@ async def test_every_statement_prepares(dsn: str, module: Any) -> None:
 async def test_every_write_of_a_lane_prepares(dsn: str) -> None:
     connection = await asyncpg.connect(dsn)
     try:
-        for count in range(len(lane_save.SECTIONS) + 1):
-            for names in combinations(lane_save.SECTIONS, count):
-                await connection.prepare(lane_save.sql_of(names))
+        for count in range(len(lane_write_store.SECTIONS) + 1):
+            for names in combinations(lane_write_store.SECTIONS, count):
+                await connection.prepare(lane_write_store.sql_of(names))
     finally:
         await connection.close()
