@@ -47,7 +47,7 @@ class Transcoder:
         """
         fields = {**dict(zip(self._route.variables, values, strict=True)), **(bound or {})}
         if self._route.body == "*":
-            return decode(self.request_type, body, mask=self._mask, bound=fields)
+            return decode(self.request_type, body, bound=fields)
         found = decode_query(self.request_type, _pairs(query), bound=fields)
         if self._body_type is None:
             _refuse_members(body)

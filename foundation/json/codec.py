@@ -21,22 +21,18 @@ def decode(
     message_type: type[M],
     raw: bytes,
     *,
-    mask: str | None = None,
     bound: Mapping[str, object] | None = None,
 ) -> M:
     """Build a message from untrusted JSON; no bytes, or only white space, count as `{}`.
 
-    `mask` names a FieldMask field that receives the names of the fields whose keys are present,
-    nulls included. `bound` maps field names (dotted for nested ones) to values that the path or
-    the metadata decides; they replace whatever was read. Raises InvalidJson with the JSON path. The
-    limits of the contract are not checked here: see `validate`.
+    A server-bound FieldMask, at any depth, receives the names of the fields beside it whose keys
+    are present, nulls included. `bound` maps field names (dotted for nested ones) to values that
+    the path or the metadata decides; they replace whatever was read. Raises InvalidJson with the
+    JSON path. The limits of the contract are not checked here: see `validate`.
     """
     raw = raw if raw.strip() else b"{}"
     value = parse(raw)
-    reader = reader_for(descriptor_of(message_type))
-    found = reader.read(value, raw)
-    if mask is not None:
-        found[mask] = {"paths": _present(reader, value)}
+    found = reader_for(descriptor_of(message_type)).read(value, raw)
     if bound:
         bind(descriptor_of(message_type), found, bound)
     return message_type(**found)
@@ -44,7 +40,9 @@ def decode(
 
 def present(message_type: type[Message], raw: bytes) -> list[str]:
     """Return the paths of an AIP-134 mask for a body that `decode` accepts: its present fields."""
-    return _present(reader_for(descriptor_of(message_type)), parse(raw if raw.strip() else b"{}"))
+    value = parse(raw if raw.strip() else b"{}")
+    reader: Any = reader_for(descriptor_of(message_type))
+    return reader.present(value) if isinstance(value, (dict, list)) else []
 
 
 def encode(message: Message, *, omit: tuple[str, ...] = ()) -> bytes:
@@ -65,7 +63,3 @@ def splice(body: bytes, key: str, value: bytes) -> bytes:
     """Append a member to a rendered object, as its last one; `value` is rendered JSON."""
     comma = b"" if body == b"{}" else b","
     return b"".join((body[:-1], comma, _ENCODER.encode(key), b":", value, b"}"))
-
-
-def _present(reader: Any, value: Any) -> list[str]:
-    return reader.present(value) if isinstance(value, (dict, list)) else []

@@ -42,7 +42,7 @@ def claim(lane: Lane, stream_id: str) -> bool | None:
     thread.epoch += 1
     thread.lease_stream, thread.ended = stream_id, Ended.LOST
     lane.lease_taken = True
-    turn.released, turn.not_before = False, None
+    turn.not_before = None
     if turn.state != SETTLING:
         turn.state = RUNNING
         notices.run(lane)
@@ -82,7 +82,7 @@ def release(
         interrupt.quarantine(lane, _CORRUPT_MESSAGE, corrupt=True)
         return True
     thread.epoch = max(thread.epoch, min(epoch_seen, EPOCH_MAX - 1))
-    if not turn.interrupted:
+    if turn.state == SETTLING or not turn.interrupted:  # what is over needs no haste
         turn.not_before = _pause_until(lane, turn, reason)
     if reason in _EXCUSED:
         thread.ended = Ended.EXCUSED

@@ -3,7 +3,7 @@
 from counterfoil.ledger.v1 import session_events_pb2, turn_pb2
 
 from foundation import measures
-from services.ledger.lanes import Change
+from services.ledger.change import Change
 
 _QUARANTINED = turn_pb2.TURN_STATE_QUARANTINED
 _EXHAUSTED = session_events_pb2.STOP_REASON_TYPE_RETRIES_EXHAUSTED

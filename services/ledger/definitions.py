@@ -7,11 +7,14 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import runtime_pb2
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from foundation import masks
 from foundation.errors import Failure, invalid
-from services.ledger import admission, resource, updates
+from services.ledger import admission, resource
 
 Resolved = tuple[agent_pb2.SessionAgent, runtime_pb2.SessionRuntime]
 
+_UPDATED = ("tools", "mcp_servers")
+_OVERRIDDEN = ("model", "system", "tools", "mcp_servers", "skills")
 _UNKNOWN = (reasons.ERROR_REASON_NOT_FOUND, reasons.ERROR_REASON_ENVIRONMENT_NOT_FOUND)
 
 
@@ -48,7 +51,7 @@ class Definitions:
         update: session_pb2.SessionAgentUpdate,
     ) -> Resolved | None:
         """What a session pins after an update of its agent; None when that changes nothing."""
-        names = sorted(updates.named(update) & {"tools", "mcp_servers"})
+        names = sorted(masks.named(update, _UPDATED, path="agent.update_mask"))
         if not names:
             return None
         overrides = agent_pb2.AgentOverrides(
@@ -90,7 +93,7 @@ def _asked(
         return asked
     given = request.agent.agent_with_overrides
     asked.agent_id, asked.agent_version = given.id, given.version
-    names = updates.named(given) - {"id", "version"}
+    names = masks.named(given, _OVERRIDDEN, ("id", "version"), path="agent.update_mask")
     if "model" in names and not given.HasField("model"):
         raise Failure(
             reasons.ERROR_REASON_AGENT_MODEL_REQUIRED,

@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self
 
 import structlog
 from counterfoil.ledger.v1 import turn_pb2
 
 from foundation import ids, telemetry
-from foundation.storage import CommitUnknown, Database, Unavailable
+from foundation.storage import Database, Unavailable
 from services.ledger import claiming, lease_store, session_store
 from services.ledger.change import Change
 from services.ledger.lane import Ended
@@ -148,15 +147,6 @@ class Dispatcher:
         stream.give(claim)
         if stream.lost:
             self._free_soon(stream, self._free_after_s)
-
-    @property
-    def joined(self) -> bool:
-        """Whether this task's call is one transaction."""
-        return self._db.joined
-
-    def reservation(self) -> "Reservation":
-        """A claim for whoever has room, as a block: what is not given is given back."""
-        return Reservation(self)
 
     async def heartbeat(self, stream: RunnerStream) -> None:
         """Renew a stream's leases; tell it of lost claims and of interrupts that it missed."""
@@ -352,40 +342,6 @@ class Dispatcher:
             stream.erasures += 1
             erasure = turn_pb2.Erasure(thread=thread)
             stream.outgoing.put_nowait(turn_pb2.AttachResponse(erasure=erasure))
-
-
-class Reservation:
-    """A claim that is being made for a stream, if one has room."""
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
-        self._stream: RunnerStream | None = None
-        self._taken: tuple[Key, int] | None = None
-
-    def __enter__(self) -> Self:
-        # A call that is one transaction hands nothing over before its end: runners are woken then.
-        self._stream = None if self._dispatcher.joined else self._dispatcher.reserve()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._stream is None:
-            return
-        unknown = kind is not None and issubclass(kind, (asyncio.CancelledError, CommitUnknown))
-        if unknown and self._taken is not None:
-            self._dispatcher.doubt(self._stream, *self._taken)
-        self._dispatcher.cancel(self._stream)
-
-    def take(self, change: Change) -> None:
-        """Claim the front turn in this transaction, if it can be and somebody has room."""
-        self._taken = None  # an earlier decision on the same call does not count
-        if self._stream is not None and change.take(self._stream.id):
-            self._taken = key_of(change.lane.thread_ref), change.lane.thread.epoch
-
-    def give(self, change: Change) -> None:
-        """The transaction is committed: hand over what it claimed."""
-        if self._stream is not None and change.claim is not None:
-            self._dispatcher.give(self._stream, change.claim)
-            self._stream = None
 
 
 def _now() -> datetime:

@@ -1,7 +1,7 @@
 """The list of a workspace's sessions as pages, forward and back."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from counterfoil.ledger.v1 import session_pb2
 
@@ -13,8 +13,6 @@ from services.ledger.session_page_store import Bounds, Place
 
 _LIMIT_DEFAULT = 20
 _PAGE_BYTES_MAX = 8 * 2**20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +55,11 @@ class SessionPages:
         rows = rows[:limit]
         if back:
             rows.reverse()
-        return self._response(workspace_id, request, rows, cursor, more, descending)
+        return self._response(workspace_id, rows, cursor, more, descending)
 
     def _response(
         self,
         workspace_id: str,
-        request: session_pb2.ListSessionsRequest,
         rows: list[Record],
         cursor: Cursor | None,
         more: bool,
@@ -124,16 +121,17 @@ def _time(request: session_pb2.ListSessionsRequest, name: str) -> datetime | Non
 
 
 def _write(ring: SealRing, workspace_id: str, descending: bool, cursor: Cursor) -> str:
-    micros = (cursor.place.created_at - _EPOCH) // _MICROSECOND
-    place = micros, cursor.place.session_id, cursor.back
+    place = cursor.place.created_at, cursor.place.session_id, cursor.back
     return cursors.write(ring, place, *_identity(workspace_id, descending))
 
 
 def _read(ring: SealRing, workspace_id: str, descending: bool, text: str) -> Cursor:
     must = "the next_page or prev_page of this list, with the same order"
     identity = _identity(workspace_id, descending)
-    micros, session_id, back = cursors.read(ring, tuple[int, str, bool], text, must, *identity)
-    return Cursor(Place(_EPOCH + micros * _MICROSECOND, session_id), back)
+    created_at, session_id, back = cursors.read(
+        ring, tuple[datetime, str, bool], text, must, *identity
+    )
+    return Cursor(Place(created_at, session_id), back)
 
 
 def _identity(workspace_id: str, descending: bool) -> tuple[str, str, str]:

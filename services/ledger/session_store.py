@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from counterfoil.ledger.v1 import session_pb2
 from counterfoil.types.v1 import reference_pb2, runtime_pb2
@@ -12,9 +11,6 @@ from foundation.storage import Connection, Database, Record, SealRing
 from services.ledger.lane import Ended, Lane, Session, Thread
 from services.ledger.log_probe import Reader, SessionHead
 from services.ledger.log_row import LogHead
-
-if TYPE_CHECKING:
-    pass
 
 _INSERT = """
 WITH session AS (

@@ -23,6 +23,7 @@ from services.ledger.definitions import Definitions, Resolved
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lane import Lane
 from services.ledger.lanes import Lanes
+from services.ledger.reservation import Reservation
 
 _ATTEMPTS = 3
 
@@ -66,7 +67,7 @@ class Sessions:
         if not batch:
             row = await self._lanes.create("ledger.create_session", new)
             return resource.session(row, session, datetime.now(UTC))
-        with self._dispatcher.reservation() as reservation:
+        with Reservation(self._lanes, self._dispatcher) as reservation:
 
             def admit(change: Change) -> None:
                 admission.admit(change.lane, batch)
@@ -200,7 +201,7 @@ class Sessions:
             admission.check_size(change.lane, before)
             reservation.take(change)
 
-        with self._dispatcher.reservation() as reservation:
+        with Reservation(self._lanes, self._dispatcher) as reservation:
             found = await self._lanes.apply(
                 "ledger.submit_events", workspace_id, session_id, decide
             )

@@ -4,14 +4,11 @@ from counterfoil.ledger.v1 import session_events_pb2, session_pb2
 from counterfoil.registry.v1 import agent_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
+from foundation import masks
 from foundation.errors import Failure
 from foundation.metadata import patch
 
-Patch = (
-    session_pb2.UpdateSessionRequest
-    | session_pb2.SessionAgentUpdate
-    | session_pb2.AgentWithOverrides
-)
+_UPDATED = ("title", "metadata", "agent", "budget", "vault_ids")
 
 
 def check_new(request: session_pb2.CreateSessionRequest) -> None:
@@ -32,11 +29,9 @@ def check(request: session_pb2.UpdateSessionRequest) -> None:
         raise _unsupported("vault_ids", "the vaults of a session cannot be changed")
 
 
-def named(message: Patch) -> set[str]:
-    """The fields of a patch that are to change: what its mask names, without one what is set."""
-    if message.HasField("update_mask"):
-        return set(message.update_mask.paths)
-    return {field.name for field, _ in message.ListFields()}
+def named(request: session_pb2.UpdateSessionRequest) -> set[str]:
+    """The fields that are to change; raises INVALID_FIELD for a mask that names others."""
+    return masks.named(request, _UPDATED)
 
 
 def apply(

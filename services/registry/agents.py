@@ -5,13 +5,14 @@ the store. Each raises INVALID_FIELD with the JSON path.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
 from counterfoil.registry.v1 import agent_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
+from foundation import masks
 from foundation.errors import Failure, invalid
 from foundation.metadata import patch
 from services.registry import agent_tools
@@ -43,7 +44,7 @@ def new_agent(request: pb.CreateAgentRequest, agent_id: str) -> pb.Agent:
 
 def updated(current: pb.Agent, request: pb.UpdateAgentRequest) -> pb.Agent | None:
     """The version behind `current`, or None when nothing would change."""
-    named = _named(request, _UPDATED)
+    named = masks.named(request, _UPDATED, ("version",))
     _refuse_roster(request.multiagent)
     agent = _copy(current)
     if "name" in named:
@@ -72,7 +73,7 @@ def updated(current: pb.Agent, request: pb.UpdateAgentRequest) -> pb.Agent | Non
 
 def overridden(agent: pb.Agent, overrides: pb.AgentOverrides) -> pb.Agent:
     """The agent as a session sees it that replaces parts of it; its version stays."""
-    named = _named(overrides, _OVERRIDDEN)
+    named = masks.named(overrides, _OVERRIDDEN)
     effective = _copy(agent)
     if "model" in named:
         _put_model(effective, overrides.model, overrides.HasField("model"))
@@ -103,19 +104,6 @@ def check_version(current: pb.Agent, request: pb.UpdateAgentRequest) -> None:
             f"{request.version}; read it again and repeat the change",
             path="version",
         )
-
-
-def _named(request: Any, known: Sequence[str]) -> set[str]:
-    """The fields that are to change; without a mask, those that are set."""
-    if not request.HasField("update_mask"):
-        return {field.name for field, _ in request.ListFields() if field.name in known}
-    paths = set(request.update_mask.paths)
-    # REST names every member; those beside the definition are no changes.
-    unknown = paths - {*known, "version"}
-    if unknown:
-        choices = ", ".join(known)
-        raise invalid("update_mask", f"may name {choices}; got {min(unknown)[:80]!r}")
-    return paths
 
 
 def _refuse_roster(raw: bytes) -> None:

@@ -10,6 +10,7 @@ from counterfoil.registry.v1 import environment_pb2 as pb
 from counterfoil.types.v1 import annotations_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
+from foundation import masks
 from foundation.errors import Failure, invalid
 from foundation.metadata import patch
 
@@ -40,7 +41,7 @@ def new_environment(request: pb.CreateEnvironmentRequest, environment_id: str) -
 
 def updated(current: pb.Environment, request: pb.UpdateEnvironmentRequest) -> pb.Environment | None:
     """The environment as the request changes it, or None when nothing would change."""
-    named = _named(request)
+    named = masks.named(request, _UPDATED)
     _check_scope(request.scope)
     environment = pb.Environment()
     environment.CopyFrom(current)
@@ -57,17 +58,6 @@ def updated(current: pb.Environment, request: pb.UpdateEnvironmentRequest) -> pb
     if "config" in named and request.HasField("config"):
         _change(environment.config, request.config)
     return None if environment == current else environment
-
-
-def _named(request: pb.UpdateEnvironmentRequest) -> set[str]:
-    """The fields that are to change; without a mask, those that are set."""
-    if not request.HasField("update_mask"):
-        return {field.name for field, _ in request.ListFields() if field.name in _UPDATED}
-    paths = set(request.update_mask.paths)
-    unknown = paths - {*_UPDATED}
-    if unknown:
-        raise invalid("update_mask", f"may name {', '.join(_UPDATED)}; got {min(unknown)[:80]!r}")
-    return paths
 
 
 def _check_scope(scope: pb.EnvironmentScope.ValueType) -> None:

@@ -10,8 +10,6 @@ from foundation.storage import Record, SealRing
 from services.registry.store import Place
 
 _LIMIT_DEFAULT = 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _MUST = "the next_page of this list"
 
@@ -29,16 +27,14 @@ def page_of(rows: list[Record], limit: int) -> tuple[list[Record], bool]:
 
 def write_place(ring: SealRing, row: Record, *identity: str) -> str:
     """The cursor behind a row of a list by creation."""
-    micros = (row["created_at"] - _EPOCH) // _MICROSECOND
-    return cursors.write(ring, (micros, row["id"]), *identity)
+    return cursors.write(ring, (row["created_at"], row["id"]), *identity)
 
 
 def read_place(ring: SealRing, text: str, *identity: str) -> Place | None:
     """The place that a cursor names; None for the first page."""
     if not text:
         return None
-    micros, id = cursors.read(ring, tuple[int, str], text, _MUST, *identity)
-    return _EPOCH + micros * _MICROSECOND, id
+    return cursors.read(ring, tuple[datetime, str], text, _MUST, *identity)
 
 
 def write_number(ring: SealRing, number: int, *identity: str) -> str:

@@ -265,12 +265,12 @@ def test_bound_values_are_read_by_the_type_of_their_field() -> None:
 
 def test_the_mask_names_the_fields_whose_keys_are_present() -> None:
     document = {"description": None, "metadata": {"a": "b", "c": None}, "class": "x", "tools": None}
-    message = accepted("UpdateRequest", document, mask="update_mask")
+    message = accepted("UpdateRequest", document)
     assert list(message.update_mask.paths) == ["description", "metadata", "kind", "tools"]
     assert not message.HasField("description")
     assert dict(message.metadata.set) == {"a": "b"}
     assert list(message.metadata.remove) == ["c"]
-    assert accepted("UpdateRequest", {}, mask="update_mask").HasField("update_mask")
+    assert accepted("UpdateRequest", {}).HasField("update_mask")
 
 
 def test_present_names_fields_without_literals() -> None:

@@ -6,7 +6,7 @@ import pytest
 from counterfoil.ledger.v1 import session_pb2, turn_pb2
 
 from services.ledger import archive, claiming
-from services.ledger.lane import Call, Ended, Lane, Session, Thread, Turn
+from services.ledger.lane import TAKEOVERS_MAX, Call, Ended, Lane, Session, Thread, Turn
 from services.ledger.log_writer import LogHead
 from tests.services.ledger.turns.driver import ALLOW, ASK, CUSTOM, PLATFORM
 
@@ -81,6 +81,30 @@ def test_what_is_left_is_settled_in_silence(state: "turn_pb2.TurnState.ValueType
     assert lane.turns[0].state == SETTLING
     assert len(lane.drafts) == published
     assert lane.terminated
+
+
+def test_what_its_runner_left_unsettled_is_claimed_again_until_it_is_given_up() -> None:
+    lane = lane_of(turn(PARKED))
+    archive.archive(lane)
+    published = len(lane.drafts)
+    for attempt in range(TAKEOVERS_MAX + 1):
+        assert claiming.claim(lane, "stream") is (attempt > 0)
+        lane.thread.lease_stream = None  # it expired, or its stream was lost
+        assert claiming.claimable(lane)
+    assert claiming.claim(lane, "stream") is None
+    assert lane.turns[0].state == QUARANTINED
+    assert lane.thread.claimable_at is None
+    assert len(lane.drafts) == published
+
+
+def test_a_settlement_that_found_no_authority_waits_for_its_next_attempt() -> None:
+    lane = lane_of(turn(PARKED))
+    archive.archive(lane)
+    claiming.claim(lane, "stream")
+    assert claiming.release(lane, lane.thread.epoch, turn_pb2.RELEASE_REASON_UNAVAILABLE)
+    assert lane.thread.claimable_at is not None
+    assert lane.thread.claimable_at > NOW
+    assert lane.turns[0].takeovers == 0
 
 
 def test_a_quarantined_turn_stays_with_its_operator() -> None:
