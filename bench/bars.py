@@ -9,8 +9,8 @@ Better = Literal["lower", "higher"]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure. `floor` computes from the floors of the same run what the parts alone would
-    give (None: nothing to compare with), `floor_is` says it in words."""
+    """One figure. `floor_is` says in words what `floor_of` computes from the floors of the same
+    run; empty where there is nothing to compare with."""
 
     id: str
     row: str

@@ -130,7 +130,12 @@ def _check_content(index: int, message: Message, *, last: bool) -> None:
             raise invalid(f"{where}: `{block.type}` blocks can only be in `assistant` messages")
         if message.role != "user" and block.type == "tool_result":
             raise invalid(f"{where}: `tool_result` blocks can only be in `user` messages")
-    prefill = blocks[-1] if last and message.role == "assistant" and blocks else None
+    final = blocks[-1] if message.role == "assistant" and blocks else None
+    if final and final.type in ("thinking", "redacted_thinking"):
+        raise invalid(
+            f"messages.{index}: The final block in an assistant message cannot be `{final.type}`."
+        )
+    prefill = final if last else None
     if prefill and prefill.type == "text" and text_of(prefill.text)[-1:].isspace():
         raise invalid("messages: final assistant content cannot end with trailing whitespace")
 

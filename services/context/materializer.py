@@ -9,10 +9,12 @@ those of a shorter one.
 Options are what the session pinned of its model, and the profile's automatic prompt caching: the
 provider itself then marks the last block that can be cached, so no block ever changes for it.
 
-Blocks are sent back byte for byte. Three things are left out, because the provider itself emits
-them but refuses them on resend, which would brick the thread; all are decided by the block alone:
+Blocks are sent back byte for byte. Four things are left out, because the provider itself emits
+them but refuses them on resend, which would brick the thread; all are decided by the item alone:
 
 - text blocks that are empty or white space, and an answer of which nothing remains;
+- thinking at the end of an answer, with nothing behind it: it was cut off, mostly before its
+  signature came, and no answer may end with it;
 - the second and later `tool_use` of one id within an answer, and their results;
 - blank texts of results; a result without text has no `content`.
 
@@ -26,11 +28,12 @@ from counterfoil.types.v1 import model_pb2, runtime_pb2
 
 from services.context.reducer import Item, Result, block_head
 
-VERSION = 2
+VERSION = 3
 """Raised whenever the bytes for the same history change."""
 
 _EMPTY_INPUT = b'{"type":"text","text":"(an empty message)"}'
 _CACHING = b'"cache_control":{"type":"ephemeral"}'
+_THINKING = ("thinking", "redacted_thinking")
 _FAST_MODE = "fast-mode-2026-02-01"
 _EFFORTS = {
     model_pb2.MODEL_EFFORT_LOW: b"low",
@@ -102,7 +105,7 @@ def _message(item: Item) -> bytes | None:
             blocks = _resendable(item.blocks) or [_EMPTY_INPUT]
             return _written(b"user", blocks)
         case "answer":
-            blocks = _resendable(item.blocks)
+            blocks = _without_last_thinking(_resendable(item.blocks))
             return _written(b"assistant", blocks) if blocks else None
         case "results":
             blocks = [*_results(item.results), *_resendable(item.blocks)]
@@ -127,6 +130,12 @@ def _resendable(blocks: Iterable[bytes]) -> list[bytes]:
             ids.add(id)
         kept.append(block)
     return kept
+
+
+def _without_last_thinking(blocks: list[bytes]) -> list[bytes]:
+    while blocks and block_head(blocks[-1]).type in _THINKING:
+        blocks.pop()
+    return blocks
 
 
 def _is_blank(raw: bytes) -> bool:

@@ -17,14 +17,20 @@ from foundation.json import InvalidJson, check, members
 from services.runner.adapter.assemble import model_usage
 from services.runner.adapter.blocks import INVALID_INPUT
 
-_ENDS = frozenset(("end_turn", "stop_sequence", "refusal"))
-"""Stop reasons that say that nothing was called."""
+PAUSED = "pause_turn"
+"""Stop reason of an answer that is to be sent back as it is, and goes on."""
 
-_CUT = "max_tokens"
+CUT = "max_tokens"
 """Stop reason after which the last call may be incomplete although its input reads well."""
 
-_FULL = "model_context_window_exceeded"
+REFUSED = "refusal"
+"""Stop reason of a model that does not want to answer."""
+
+WINDOW_FULL = "model_context_window_exceeded"
 """Stop reason after which no request could bring the results of calls."""
+
+_ENDS = frozenset(("end_turn", "stop_sequence", REFUSED))
+"""Stop reasons that say that nothing was called."""
 
 _NAME_SHOWN_MAX = 128
 _NAMES_CHARS_MAX = 4000
@@ -177,9 +183,9 @@ def _contradiction(stop_reason: str, *, last: bool) -> str:
             f"The call was not made: the answer ended with stop reason {stop_reason}, which says"
             " that nothing is called. Make the call again if it is still wanted."
         )
-    if stop_reason == _FULL:
+    if stop_reason == WINDOW_FULL:
         return "The call was not made: the model's window is full, so its result could not be read."
-    if last and stop_reason == _CUT:
+    if last and stop_reason == CUT:
         return (
             f"The call was not made: the answer was cut off ({stop_reason}) before the call was"
             " complete. Make it again, with a shorter input if it was long."

@@ -40,10 +40,11 @@ class Closer:
         self._publisher = publisher
         self._writer = writer
 
-    async def interrupt(self) -> None:
-        """Closes what is open and commits the turn as interrupted."""
+    async def interrupt(self, lost: usage_pb2.ModelUsage | None = None) -> None:
+        """Closes what is open and commits the turn as interrupted; `lost` is what a request that
+        brought no answer is known to have used."""
         await self._close_open_round(*await self._open_calls())
-        await self._commit(turn_pb2.COMMIT_KIND_INTERRUPTED)
+        await self._commit(turn_pb2.COMMIT_KIND_INTERRUPTED, lost=lost)
 
     async def settle(self) -> None:
         """Writes the closing entry of a turn that is publicly over; publishes nothing.
@@ -79,7 +80,7 @@ class Closer:
         )
         answer = await self._commit(turn_pb2.COMMIT_KIND_DONE, error, lost=lost)
         if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
-            await self.interrupt()
+            await self.interrupt(lost)
 
     async def end_refused(self, details: session_events_pb2.StopDetails) -> None:
         """Ends the turn with the model's refusal, behind the results of calls that came with it."""
@@ -89,12 +90,12 @@ class Closer:
 
     async def reschedule(self, error: events_pb2.Event, failure: ProviderFailure, ms: int) -> None:
         """Row 6a: the turn waits without a lease and is offered again."""
-        about = {"kind": failure.kind, "retries": self._turn.claim.retries, "wait_ms": ms}
+        about = {"kind": failure.kind, "wait_ms": ms}
         _log.warning("a provider call failed and will be repeated", **about)
         kind = turn_pb2.COMMIT_KIND_RESCHEDULED
         answer = await self._commit(kind, error, lost=failure.usage, retry_after_ms=ms)
         if answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED:
-            await self.interrupt()
+            await self.interrupt(failure.usage)
 
     async def withhold(self, rounds: int, error: events_pb2.Event) -> None:
         """Takes the turn out of the history, because no request could hold it, and fails it."""

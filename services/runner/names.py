@@ -76,6 +76,6 @@ def result_event(operation_id: str) -> str:
     return ids.derived("event", "result", operation_id)
 
 
-def error_event(turn_id: str, round_: int, what: str) -> str:
-    """Public event of a turn's error."""
-    return ids.derived("event", "error", turn_id, round_, what)
+def error_event(turn_id: str, epoch: int, what: str) -> str:
+    """Public event of a turn's error; a claim reports each kind once."""
+    return ids.derived("event", "error", turn_id, epoch, what)

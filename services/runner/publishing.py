@@ -15,7 +15,7 @@ from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import mapping_pb2, reference_pb2, runtime_pb2, usage_pb2
 
 from services.runner import answer as answers
-from services.runner import names, stops
+from services.runner import names
 from services.runner.stops import Then
 
 
@@ -90,7 +90,7 @@ def read_round(
 def _refusal(
     entry: transcript_pb2.Entry, stop_reason: str
 ) -> session_events_pb2.StopDetails | None:
-    if stop_reason != stops.REFUSED:
+    if stop_reason != answers.REFUSED:
         return None
     return answers.stop_details_of(entry.content.envelope)
 

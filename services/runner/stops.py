@@ -32,11 +32,6 @@ PAUSES_MAX = 5
 CUTS_MAX = 3
 """Continuations of cut-off answers in a row."""
 
-PAUSED = "pause_turn"
-CUT = "max_tokens"
-REFUSED = "refusal"
-WINDOW_FULL = "model_context_window_exceeded"
-
 
 class Then(Enum):
     """What the owner does next."""
@@ -64,10 +59,10 @@ def after_answer(stop_reason: str, *, has_calls: bool, row: Sequence[str] = ()) 
     if has_calls:
         return Then.RESULTS
     match stop_reason:
-        case "pause_turn":
-            return Then.ASK if row.count(PAUSED) < PAUSES_MAX else Then.FAIL_PAUSED
-        case "max_tokens":
-            return Then.CONTINUE if row.count(CUT) < CUTS_MAX else Then.FAIL_CUT
+        case answers.PAUSED:
+            return Then.ASK if row.count(answers.PAUSED) < PAUSES_MAX else Then.FAIL_PAUSED
+        case answers.CUT:
+            return Then.CONTINUE if row.count(answers.CUT) < CUTS_MAX else Then.FAIL_CUT
         case _:
             return _ENDS.get(stop_reason, Then.END)
 
@@ -77,7 +72,7 @@ def after_results(stop_reason: str) -> Then:
     return _ENDS.get(stop_reason, Then.ASK)
 
 
-_ENDS = {REFUSED: Then.END_REFUSED, WINDOW_FULL: Then.FAIL_FULL}
+_ENDS = {answers.REFUSED: Then.END_REFUSED, answers.WINDOW_FULL: Then.FAIL_FULL}
 """Stop reasons that end a turn with or without calls."""
 
 
@@ -92,7 +87,8 @@ def row_before(
     row: list[str] = []
     while (entry := entries.get((round_ - 1, ANSWER))) is not None:
         stop_reason = answers.stop_reason_of(entry.content.envelope)
-        if stop_reason not in (PAUSED, CUT) or answers.calls_of(entry.content.blocks):
+        goes_on = stop_reason in (answers.PAUSED, answers.CUT)
+        if not goes_on or answers.calls_of(entry.content.blocks):
             break
         row.append(stop_reason)
         round_ -= 1

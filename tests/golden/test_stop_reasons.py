@@ -1,6 +1,7 @@
 """Every stop reason on the wire: what clients see, what is stored, what the model is asked next."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -131,6 +132,38 @@ async def test_after_three_continuations_a_cut_ends_the_turn(running_system: Sys
         spans = [line for name in "abcd" for line in answers(name)]
         assert "3 continuations" in await fails(scene, *BEGINS, *spans)
         await asked(scene, 5)
+
+
+THOUGHTS = {
+    # what the offline model, as the provider, would refuse to take back
+    "unsigned": {"type": "thinking", "thinking": "And then", "signature": ""},
+    "signed": {"type": "thinking", "thinking": "And then"},
+    "redacted": {"type": "redacted_thinking"},
+}
+
+
+@pytest.mark.parametrize("thought", THOUGHTS.values(), ids=THOUGHTS)
+async def test_thinking_that_was_cut_off_is_stored_and_not_sent_back(
+    running_system: System, thought: dict[str, Any]
+) -> None:
+    async with play(running_system) as scene:
+        step = {"content": [text("Piece 1"), thought], "stop_reason": "max_tokens"}
+        await scene.chat.send(message(script(step, {"content": [text("Done.")]})))
+        await scene.shows(
+            *BEGINS,
+            shown("span.model_request_start", "a"),
+            shown("agent.message"),
+            shown("agent.thinking"),
+            shown("span.model_request_end", model_request_start_id="@a", is_error=False),
+            *answers("b"),
+            *idle("end_turn"),
+        )
+        stored = next(entry for entry in await entries(scene) if entry.content.envelope)
+        kinds_stored = [json.loads(block)["type"] for block in stored.content.blocks]
+        assert kinds_stored == ["text", thought["type"]]
+        last = (await asked(scene, 2))[-1]
+        assert last.messages[1]["content"] == [text("Piece 1")]
+        assert said(last)[1:] == [("assistant", "Piece 1"), ("user", "continue")]
 
 
 async def test_a_cut_call_gets_an_error_result_instead_of_the_word(

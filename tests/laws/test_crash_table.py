@@ -55,6 +55,7 @@ CONTINUED = script(
     {"content": [text("Second.")], "stop_reason": "max_tokens"},
     "Third.",
 )
+RETRIED = script({"content": [text("At last.")], "error": {"status": 529}, "times": 1})
 HELD = script({"content": [text("Slowly.")], "hold": "crash-table"})
 
 
@@ -90,6 +91,19 @@ async def continued(system: System) -> int:
     said = [event["content"][0]["text"] for event in history if event["type"] == "agent.message"]
     assert said == ["First.", "Second.", "Third."]
     return 3
+
+
+async def retried(system: System) -> int:
+    """The provider fails once, and the turn waits without a lease until it is claimed again."""
+    chat = await Chat.open(system)
+    history = await chat.complete([RETRIED])
+    await check(chat, history, [RETRIED])
+    spans = [e["is_error"] for e in history if e["type"] == "span.model_request_end"]
+    said = [e["content"][0]["text"] for e in history if e["type"] == "agent.message"]
+    assert (said, spans[0], spans[-1]) == (["At last."], True, False)
+    shown = Counter(event["type"] for event in history)
+    assert shown["session.error"] == shown["session.status_rescheduled"] <= 1
+    return 2
 
 
 async def takeover(system: System) -> int:
@@ -214,6 +228,11 @@ TABLE: dict[Scenario, dict[str, int]] = {
         "ledger.append_round": 3,
         "transcript.append": 5,
     },
+    retried: {
+        "ledger.claim": 1,
+        "ledger.commit_turn": 1,
+        "journal.complete_model_call": 1,
+    },
     takeover: {
         "ledger.claim": 1,
         "ledger.free_stream": 1,
@@ -304,6 +323,7 @@ QUICK = {
     "embedded-ending-ledger.submit_events.after@2",
     "embedded-continued-ledger.append_round.after@1",
     "embedded-continued-transcript.append.after@4",
+    "embedded-retried-ledger.commit_turn.after@1",
     "embedded-takeover-context.fence.after@1",
     "split-parked-ledger.append_round.after@1",
 }

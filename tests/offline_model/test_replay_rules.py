@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from offline_model.seals import signature
 from tests.offline_model.support import (
     Server,
     assistant,
@@ -39,6 +40,12 @@ REFUSED: list[tuple[str, list[Any], dict[str, Any], str]] = [
         ["x", assistant([use("a"), use("b")]), user([result("a")])],
         {},
         "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: b.",
+    ),
+    (
+        "ends with thinking",
+        ["x", assistant([{"type": "thinking", "thinking": "t", "signature": signature("t")}]), "y"],
+        {},
+        "messages.1: The final block in an assistant message cannot be `thinking`.",
     ),
     ("unanswered at the end", ["x", assistant([use("a")])], {}, "immediately after: a."),
     (

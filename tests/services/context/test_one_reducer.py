@@ -141,6 +141,24 @@ def test_what_the_provider_refuses_on_resend_is_left_out(blank: str) -> None:
     assert messages[2]["content"] == [{"type": "tool_result", "tool_use_id": "a"}]
 
 
+THOUGHTS = [
+    b'{"type":"thinking","thinking":"So"}',
+    b'{"type":"thinking","thinking":"So","signature":""}',
+    b'{"type":"thinking","thinking":"So","signature":"s"}',
+    b'{"type":"redacted_thinking","data":"d"}',
+]
+
+
+@pytest.mark.parametrize("thought", THOUGHTS)
+def test_thinking_is_left_out_where_an_answer_ends_with_it(thought: bytes) -> None:
+    history = History().ask().answer(thought, text("a"), thought, text(" "), thought)
+    history.ask(text("next")).answer(thought).ask(text("last"))
+    messages = messages_of(history)
+    kept = b'{"role":"assistant","content":[%b,%b]}' % (thought, text("a"))
+    assert messages[1] == kept
+    assert [one["role"] for one in said(history)] == ["user", "assistant", "user", "user"]
+
+
 def test_an_input_without_text_says_so() -> None:
     assert said(History().ask(text(" ")))[0]["content"] == [
         {"type": "text", "text": "(an empty message)"}

@@ -1136,7 +1136,7 @@ class CommitTurnRequest(_message.Message):
 
     @_builtins.property
     def lost_usage(self) -> _usage_pb2.ModelUsage:
-        """With DONE and RESCHEDULED: tokens that a model request without an answer reported before it broke off; added once, with the end of its span."""
+        """With DONE, RESCHEDULED and INTERRUPTED: tokens that a model request without an answer reported before it broke off; added once, with the end of its span."""
 
     @_builtins.property
     def stop_details(self) -> _session_events_pb2.StopDetails:
