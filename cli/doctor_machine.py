@@ -11,12 +11,11 @@ from pathlib import Path
 
 from cli import doctor_findings as judge
 from cli.doctor_findings import Finding
-from foundation.datafolder import SERVICE_KEY_NAME
+from foundation.datafolder import SERVICE_KEY_CHARACTERS_MIN, SERVICE_KEY_NAME
 from foundation.settings import Settings
 from foundation.storage import ConfigurationError, SealRing
 
 _REPO = Path(__file__).resolve().parent.parent
-_SERVICE_KEY_CHARS_MIN = 32
 
 
 def look(settings: Settings, *, embedded: bool) -> Iterable[Finding]:
@@ -102,14 +101,15 @@ def _service_key(settings: Settings, *, embedded: bool) -> Finding:
     if not path.exists():
         if embedded and settings.service_key_file is None:
             return judge.ok("service key", "made at the first start")
-        advice = "Set COUNTERFOIL_SERVICE_KEY_FILE to a file with 32 or more random characters."
+        what = f"a file with {SERVICE_KEY_CHARACTERS_MIN} or more random characters"
+        advice = f"Set COUNTERFOIL_SERVICE_KEY_FILE to {what}."
         return judge.failed("service key", f"{path} is missing", advice)
     try:
         key = path.read_text().strip()
     except OSError as error:
         return judge.failed("service key", str(error), f"Let the user who runs this read {path}.")
-    if len(key) < _SERVICE_KEY_CHARS_MIN:
-        advice = f"Write at least {_SERVICE_KEY_CHARS_MIN} random characters to {path}."
+    if len(key) < SERVICE_KEY_CHARACTERS_MIN:
+        advice = f"Write at least {SERVICE_KEY_CHARACTERS_MIN} random characters to {path}."
         return judge.failed("service key", f"{path} is too short", advice)
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         return judge.warning("service key", f"others may read {path}", f"chmod 600 {path}")

@@ -15,7 +15,7 @@ from cli import context_commands, journal_commands, logs, seal_keys, session_com
 from cli.entry import main_loop, one_line_errors, read_settings
 from cli.output import Form, Output
 from foundation import metrics, telemetry
-from foundation.settings import SERVICES, Settings
+from foundation.settings import DEVELOPMENT_KEY, SERVICES, Settings
 from foundation.storage import ConfigurationError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _banner(rest_url: str, grpc_address: str, settings: Settings, offline: bool)
         if offline
         else settings.model_base_url
     )
-    shown = key if key == "cf-local-development" else "the one in COUNTERFOIL_API_KEY"
+    shown = key if key == DEVELOPMENT_KEY else "the one in COUNTERFOIL_API_KEY"
     lines = (
         ("REST", rest_url),
         ("gRPC", grpc_address),

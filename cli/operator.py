@@ -1,4 +1,4 @@
-"""Commands that talk to running services as an operator: verify, turns release."""
+"""Channels to running services as an operator, and the commands verify and turns release."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

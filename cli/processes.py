@@ -10,6 +10,7 @@ import structlog
 from cli import composition
 from foundation import measures
 from foundation.bootstrap import Kernel
+from foundation.datafolder import SERVICE_KEY_CHARACTERS_MIN
 from foundation.settings import Settings
 from foundation.storage import ConfigurationError, SealRing
 from gateway.app import create_app
@@ -94,9 +95,10 @@ def _service_key(settings: Settings) -> str:
             "COUNTERFOIL_SERVICE_KEY_FILE is not set: services show each other its content"
         )
     key = settings.service_key_file.read_text().strip()
-    if len(key) < 32:
+    if len(key) < SERVICE_KEY_CHARACTERS_MIN:
         raise ConfigurationError(
-            f"{settings.service_key_file} must hold a random credential of at least 32 characters"
+            f"{settings.service_key_file} must hold a random credential of at least"
+            f" {SERVICE_KEY_CHARACTERS_MIN} characters"
         )
     return key
 

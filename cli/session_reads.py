@@ -1,6 +1,7 @@
 """Sessions and their events, page by page."""
 
 import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,14 +56,9 @@ async def list_sessions(settings: Settings, wanted: Wanted, form: Form) -> None:
         request.agent_id = wanted.agent_id
     found: list[Row] = []
     async with channel(settings, "ledger", settings.api_key.get_secret_value()) as ledger:
-        stub = session_pb2_grpc.SessionServiceStub(ledger.as_channel())
-        while len(found) < wanted.limit:
-            request.limit = min(wanted.limit - len(found), _SESSIONS_PAGE)
-            page = await stub.ListSessions(request)
+        call = session_pb2_grpc.SessionServiceStub(ledger.as_channel()).ListSessions
+        async for page in _pages(call, request, wanted.limit, _SESSIONS_PAGE):
             found += [json.loads(encode(session)) for session in page.data]
-            if not page.HasField("next_page"):
-                break
-            request.page = page.next_page
     output.rows(form, _named(form, found), _SESSION_COLUMNS, "There is no such session.")
 
 
@@ -74,17 +70,26 @@ async def list_events(settings: Settings, wanted: WantedEvents, form: Form) -> N
     )
     found: list[Row] = []
     async with channel(settings, "ledger", settings.api_key.get_secret_value()) as ledger:
-        stub = session_pb2_grpc.SessionServiceStub(ledger.as_channel())
-        while len(found) < wanted.limit:
-            request.limit = min(wanted.limit - len(found), _EVENTS_PAGE)
-            page = await stub.ListEvents(request)
+        call = session_pb2_grpc.SessionServiceStub(ledger.as_channel()).ListEvents
+        async for page in _pages(call, request, wanted.limit, _EVENTS_PAGE):
             found += [json.loads(event) for event in page.data]
-            if not page.HasField("next_page"):
-                break
-            request.page = page.next_page
     if form is Form.TABLE:
         found = [{**event, "summary": summary(event)} for event in found]
     output.rows(form, found, _EVENT_COLUMNS, "There is no such event.")
+
+
+async def _pages(
+    call: Callable[[Any], Awaitable[Any]], request: Any, limit: int, page_max: int
+) -> AsyncGenerator[Any]:
+    """Pages of a list, with `limit` items together."""
+    while limit > 0:
+        request.limit = min(limit, page_max)
+        page = await call(request)
+        yield page
+        limit -= len(page.data)
+        if not page.HasField("next_page"):
+            return
+        request.page = page.next_page
 
 
 def _named(form: Form, found: list[Row]) -> list[Row]:

@@ -12,6 +12,9 @@ from foundation.durable import fsync_folder, write_private_file
 SERVICE_KEY_NAME = "service_key"
 """Name of the file that holds the service credential of a data folder."""
 
+SERVICE_KEY_CHARACTERS_MIN = 32
+"""Shorter service credentials are not accepted."""
+
 
 class FolderInUse(Exception):
     """Another live process holds the data folder."""

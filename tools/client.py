@@ -1,6 +1,6 @@
 """Generate what `clients/python` knows of the contracts; `--check` compares instead.
 
-Only the public contracts and what they import; `betterproto2` makes the messages, with stubs for
+Only the public contracts and the messages that they use; `betterproto2` makes these, with stubs for
 grpclib. Written to `clients/python/counterfoil_client/gen`, which nobody edits.
 """
 
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from google.protobuf.compiler.plugin_pb2 import CodeGeneratorRequest, CodeGeneratorResponse
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from tools import proto
@@ -22,11 +23,14 @@ PUBLIC = (
     "counterfoil/registry/v1/agent.proto",
     "counterfoil/registry/v1/environment.proto",
 )
+_ONLY_OPTIONS = ("buf.validate", "google.api")
+"""Packages that only say something about fields and methods; no message holds a value of theirs."""
+_DESCRIPTORS = "google/protobuf/descriptor.proto"
 
 
-def public_names(files: Iterable[FileDescriptorProto]) -> list[str]:
-    """The public contracts and those of ours that they import."""
-    known = {file.name: file for file in files}
+def public_files(files: Iterable[FileDescriptorProto]) -> list[FileDescriptorProto]:
+    """The public contracts and those that they import, as far as values of their types are sent."""
+    known = {file.name: file for file in files if file.package not in _ONLY_OPTIONS}
     found: set[str] = set()
     waiting: list[str] = list(PUBLIC)
     while waiting:
@@ -34,61 +38,42 @@ def public_names(files: Iterable[FileDescriptorProto]) -> list[str]:
         if name in known and name not in found:
             found.add(name)
             waiting.extend(known[name].dependency)
-    return sorted(found)
+    return [file for name, file in known.items() if name in found]
 
 
 def generated() -> dict[PurePosixPath, bytes]:
     """Relative path → content of every generated file."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        own = proto.write_image(proto.PROTO_DIR, folder / "image.binpb", source_info=False)
-        deps = proto.dependencies()
-        for file in deps.file:
-            file.source_code_info.location.add()  # the plugin crashes on a file without any
-        (folder / "deps.binpb").write_bytes(deps.SerializeToString(deterministic=True))
-        out = folder / "out"
-        out.mkdir()
-        plugin = proto.script("protoc-gen-python_betterproto2")
-        command = [
-            *(sys.executable, "-m", "grpc_tools.protoc"),
-            f"--descriptor_set_in={folder / 'deps.binpb'}",
-            f"-I{proto.PROTO_DIR}",
-            f"--plugin=protoc-gen-python_betterproto2={plugin}",
-            f"--python_betterproto2_out={out}",
-            "--python_betterproto2_opt=client_generation=async",
-            *public_names(own.file),
-        ]
+    with tempfile.TemporaryDirectory() as folder:
+        own = proto.write_image(proto.PROTO_DIR, Path(folder) / "image.binpb", source_info=True)
+    imported = [file for file in proto.dependencies().file if file.name != _DESCRIPTORS]
+    for file in imported:
+        file.source_code_info.location.add()  # the plugin crashes on a file without any
+    files = public_files([*imported, *own.file])
+    request = CodeGeneratorRequest(
+        file_to_generate=[file.name for file in files],
+        parameter="client_generation=async",
+        proto_file=files,
+    )
+    done = subprocess.run(
+        [proto.script("protoc-gen-python_betterproto2")],
+        input=request.SerializeToString(deterministic=True),
         # The plugin calls ruff by its name.
-        environment = {"PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise proto.ContractError(done.stderr)
-        return read(out)
-
-
-def read(root: Path) -> dict[PurePosixPath, bytes]:
-    """Relative path → content of the Python files below a folder."""
-    files = root.rglob("*.py")
-    return {PurePosixPath(path.relative_to(root).as_posix()): path.read_bytes() for path in files}
+        env={"PATH": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin"},
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise proto.ContractError(done.stderr.decode())
+    made = CodeGeneratorResponse.FromString(done.stdout).file
+    modules = [file for file in made if file.name.endswith(".py")]
+    return {PurePosixPath(file.name): file.content.encode() for file in modules}
 
 
 def main() -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.client", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare, do not write")
-    expected, found = generated(), read(GEN_DIR)
-    changes = proto.differences(expected, found)
-    if parser.parse_args().check:
-        if changes:
-            print("clients/python is stale; run `make proto` and commit the result:", *changes)
-        return int(bool(changes))
-    for path in found.keys() - expected.keys():
-        (GEN_DIR / path).unlink()
-    for path, content in expected.items():
-        (GEN_DIR / path).parent.mkdir(parents=True, exist_ok=True)
-        (GEN_DIR / path).write_bytes(content)
-    print(f"clients/python: {len(expected)} files, {len(changes)} changed")
-    return 0
+    return proto.write_or_compare(GEN_DIR, generated(), check=parser.parse_args().check)
 
 
 if __name__ == "__main__":

@@ -140,10 +140,9 @@ def generate(proto_dir: Path, out_dir: Path) -> None:
 
 def read_tree(root: Path) -> dict[PurePosixPath, bytes]:
     """Return the generated files below `root`: relative path → content."""
-    files = (path for top in (PACKAGE, "buf") for path in (root / top).rglob("*.py*"))
     return {
         PurePosixPath(path.relative_to(root).as_posix()): path.read_bytes()
-        for path in files
+        for path in root.rglob("*.py*")
         if path.suffix in (".py", ".pyi")
     }
 
@@ -180,13 +179,19 @@ def generate_command(*, check: bool) -> int:
     with tempfile.TemporaryDirectory() as folder:
         generate(PROTO_DIR, Path(folder))
         expected = read_tree(Path(folder))
-    changes = differences(expected, read_tree(GEN_DIR))
+    return write_or_compare(GEN_DIR, expected, check=check)
+
+
+def write_or_compare(root: Path, expected: dict[PurePosixPath, bytes], *, check: bool) -> int:
+    """Write the generated files below `root`, or with `check` compare them; the exit status."""
+    name = f"{root.parent.name}/{root.name}"
+    changes = differences(expected, read_tree(root))
     if check and changes:
-        print("gen/python is stale; run `make proto` and commit the result:", *changes, sep="\n  ")
+        print(f"{name} is stale; run `make proto` and commit the result:", *changes, sep="\n  ")
         return 1
     if not check:
-        replace_tree(GEN_DIR, expected)
-    print(f"gen/python: {len(expected)} files, {len(changes)} changed")
+        replace_tree(root, expected)
+    print(f"{name}: {len(expected)} files, {len(changes)} changed")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Which methods of the official SDK work here: writes `docs/sdk-parity.md`; `--check` compares.
+"""Which methods of the official SDK work here: writes `docs/sdk-parity.md`.
 
 The methods and their routes are read from the installed SDK's own source, the supported routes from
 our contracts, the rest from the gateway's list of what it refuses by name.
@@ -138,18 +138,11 @@ def page() -> str:
     )
 
 
-def main() -> int:
-    """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.sdk_parity", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare the page, do not write it")
-    made = page()
-    if not parser.parse_args().check:
-        PAGE.write_text(made)
-    elif not PAGE.exists() or PAGE.read_text() != made:
-        print("docs/sdk-parity.md is stale; run `python -m tools.sdk_parity`")
-        return 1
-    return 0
+def main() -> None:
+    """Run the command line."""
+    argparse.ArgumentParser(prog="python -m tools.sdk_parity", description=__doc__).parse_args()
+    PAGE.write_text(page())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

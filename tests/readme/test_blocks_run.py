@@ -4,9 +4,11 @@
 nothing is skipped in silence.
 """
 
+import ast
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +122,25 @@ def reads_a_session(block: Block, server: Server, folder: Path) -> None:
     assert session_id in printed["sessions list"]
 
 
+def repeats_and_looks(block: Block, server: Server, folder: Path) -> None:
+    """On a session that exists."""
+    assert block.code.count(README_URL) == block.code.count(SESSION) == 1
+    code = block.code.replace(README_URL, server.url).replace(SESSION, new_session(server))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    waiting, proof = map(ast.literal_eval, done.stdout.splitlines())
+    assert waiting == {"data": [], "next_page": None}
+    assert proof["holds"] is True
+
+
 def writes_the_contracts(block: Block, _: Server, folder: Path) -> None:
     """The descriptor set holds every contract and all that it imports."""
     target = folder / "contracts.binpb"
@@ -145,6 +166,7 @@ def writes_go_code(block: Block, _: Server, __: Path) -> None:
 
 
 HOW: dict[str, How] = {
+    "docs/coding/requests.md: import uuid": repeats_and_looks,
     "docs/reference/contracts.md: make contracts": writes_the_contracts,
     "docs/reference/contracts.md: cp tests/conformance/drivers/go/buf.gen.yaml .": writes_go_code,
     "README.md: make run": serves,
@@ -200,7 +222,7 @@ def run_counterfoil(arguments: list[str], own: dict[str, str], folder: Path) -> 
 
 def new_session(server: Server) -> str:
     with anthropic.Anthropic(base_url=server.url, api_key=DEVELOPMENT_KEY) as client:
-        environment = client.beta.environments.create(name="documents")
+        environment = client.beta.environments.create(name=f"documents {uuid.uuid4()}")
         agent = client.beta.agents.create(name="documents", model="any")
         session = client.beta.sessions.create(agent=agent.id, environment_id=environment.id)
         return session.id

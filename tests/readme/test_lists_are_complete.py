@@ -1,4 +1,4 @@
-"""Lists in the documents say what the code says, and links lead somewhere."""
+"""Lists in the documents say what the code says, links lead somewhere, named tests exist."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from foundation.settings import SERVICES, Settings
-from tests.readme.documents import REPO, documents, table_rows
+from tests.readme.documents import REPO, documents, functions_of, named_tests, table_rows
 
 SETTINGS = "docs/operating/settings.md"
 DEPENDENCIES = "docs/dependencies.md"
@@ -72,3 +72,18 @@ def test_the_picture_says_what_it_shows_and_knows_the_dark() -> None:
     assert "prefers-color-scheme: dark" in picture
     assert "<title" in picture
     assert all(f">{service}<" in picture for service in (*SERVICES, "gateway", "runner"))
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = REPO / "docs" / "README.md"
+    linked = {(index.parent / link).resolve() for link in _LINK.findall(index.read_text())}
+    assert set((REPO / "docs").rglob("*.md")) - {index} <= linked
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    sorted({test for page in documents() for test in named_tests(str(page.relative_to(REPO)))}),
+)
+def test_a_named_test_exists(path: str, name: str) -> None:
+    assert not name or name in functions_of(path)
+    assert (REPO / path).is_file()
