@@ -51,6 +51,7 @@ class Notifier:
         self._lost = asyncio.Event()
         self._others = True
         """Whether another process may listen; until it was asked, one may."""
+        self._meetings = 0
 
     async def listen(self, channel: str, callback: Callback) -> None:
         """See `Database.listen`."""
@@ -75,13 +76,13 @@ class Notifier:
 
     def notify_soon(self, channel: str, payload: str) -> None:
         """See `Database.notify_soon`."""
+        if not self._others:
+            return
         if len(payload) > _PAYLOAD_BYTES_MAX or len(payload.encode()) > _PAYLOAD_BYTES_MAX:
             payload = _EVERYTHING
         if len(self._pending) >= _PENDING_MAX:
             # The database was away for long; whoever listens has to look at everything anyway.
             self._pending = dict.fromkeys((name, _EVERYTHING) for name, _ in self._pending)
-        if not self._others:
-            return
         self._pending[channel, payload] = None
         if self._sender is None or self._sender.done():
             self._sender = telemetry.detached(self._send(), "storage-notify")
@@ -118,10 +119,17 @@ class Notifier:
         """Say that we listen, then look who else does: of two that begin together, one hears the
         other or finds it."""
         await _run(connection, _notify(connection, {(_PRESENCE, _EVERYTHING): None}))
-        self._others = await connection.fetchval(_OTHERS)
+        await self._ask_around(connection)
+
+    async def _ask_around(self, connection: Connection) -> None:
+        """Whoever makes itself known meanwhile is not in the answer."""
+        met = self._meetings
+        found: bool = await connection.fetchval(_OTHERS)
+        self._others = found or self._meetings != met
 
     def _met(self, connection: Any, pid: int, _channel: str, _payload: object) -> None:
         if pid != connection.get_server_pid():
+            self._meetings += 1
             self._others = True
 
     async def _keep(self) -> None:
@@ -144,7 +152,7 @@ class Notifier:
                 return
             try:
                 async with asyncio.timeout(_PROBE_S):
-                    self._others = await connection.fetchval(_OTHERS)
+                    await self._ask_around(connection)
             except DRIVER_ERRORS:
                 connection.terminate()
                 self._lost.set()

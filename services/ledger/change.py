@@ -106,7 +106,7 @@ class Change:
         """The log's new entries are known: what refers to them follows."""
         self.planned = planned
         lane, first = self.lane, self.lane.log.position + 1
-        for call in self.all_calls():
+        for call in self._all_calls():
             if call.answer_position is not None and call.answer_position >= first:
                 call.answer_digest = planned.rows[call.answer_position - first].digest
         for turn in lane.turns:
@@ -150,11 +150,10 @@ class Change:
         before = self.before.calls
         return {
             (call.turn_id, call.round, call.place): call
-            for call in self.all_calls()
+            for call in self._all_calls()
             if call not in before
         }
 
-    def all_calls(self) -> list[Call]:
-        """Every call that the lane holds."""
+    def _all_calls(self) -> list[Call]:
         lane = self.lane
         return [*lane.past, *lane.settled_calls, *lane.calls]
