@@ -336,8 +336,10 @@ class Lanes:
         )
 
     def _keep(self, key: Key, lane: Lane | None) -> None:
-        """Remember a lane as it is stored, to decide the next change on."""
-        self._lanes.pop(key, None)
+        """Remember a lane as it is stored, to decide the next change on, unless a later one is."""
+        kept = self._lanes.pop(key, None)
+        if kept is not None and lane is not None and kept.session.revision > lane.session.revision:
+            lane = kept
         if lane is not None:
             self._lanes[key] = lane
             if len(self._lanes) > _LANES_MAX:
