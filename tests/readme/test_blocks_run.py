@@ -149,7 +149,11 @@ def writes_the_contracts(block: Block, _: Server, folder: Path) -> None:
     assert {"buf/validate/validate.proto", "google/api/annotations.proto"} < names
     assert set(proto.contract_names(proto.PROTO_DIR)) < names
     dry = subprocess.run(
-        [*block.code.split(), "-n"], cwd=REPO, capture_output=True, text=True, check=True
+        [*block.code.split(), "-n", "--no-print-directory"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert dry.stdout.splitlines()[-1] == ".venv/bin/python -m tools.proto bundle"
 
