@@ -8,20 +8,34 @@ content.
 
 import hashlib
 import os
+import struct
 from dataclasses import dataclass
+from functools import cache
 
 DIGEST_BYTES = 32
 SALT_BYTES = 32
 
+_length = struct.Struct(">Q").pack
+_LENGTHS = [_length(count) for count in range(256)]
+
 
 def frame(*parts: bytes) -> bytes:
     """`parts`, each behind its length as eight big-endian bytes."""
-    return b"".join([b"".join((len(p).to_bytes(8, "big"), p)) for p in parts])
+    pieces: list[bytes] = []
+    for part in parts:
+        count = len(part)
+        pieces += (_LENGTHS[count] if count < 256 else _length(count), part)
+    return b"".join(pieces)
 
 
 def digest(domain: str, *parts: bytes) -> bytes:
     """SHA-256 over the framed domain and parts; 32 bytes."""
-    return hashlib.sha256(frame(domain.encode(), *parts)).digest()
+    return hashlib.sha256(_framed(domain) + frame(*parts)).digest()
+
+
+@cache
+def _framed(domain: str) -> bytes:
+    return frame(domain.encode())
 
 
 def new_salt() -> bytes:

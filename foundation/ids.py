@@ -13,8 +13,9 @@ import time
 from foundation.digests import frame
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_CHARACTERS = 26
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_RANDOM_BYTES = 10
+_BLOCK_BYTES = 4096 // _RANDOM_BYTES * _RANDOM_BYTES
 
 PREFIXES = {
     "access": "acc",
@@ -36,6 +37,9 @@ PREFIXES = {
 """Kind of thing → prefix. Clients see those of the reference contract; the others are internal."""
 
 
+_DOMAINS = {kind: frame(b"counterfoil.id.v1", prefix.encode()) for kind, prefix in PREFIXES.items()}
+
+
 def new(kind: str) -> str:
     """A new id of `kind`, greater than every earlier one of this process."""
     return f"{PREFIXES[kind]}_{_encode(_clock.next())}"
@@ -44,26 +48,29 @@ def new(kind: str) -> str:
 def derived(kind: str, *coordinates: str | int | bytes) -> str:
     """The id of the one thing of `kind` at these coordinates; the same on every call, in every
     process."""
-    parts = [PREFIXES[kind].encode(), *(_part(c) for c in coordinates)]
-    digest = hashlib.sha256(frame(b"counterfoil.id.v1", *parts)).digest()
+    framed = frame(*[_part(coordinate) for coordinate in coordinates])
+    digest = hashlib.sha256(_DOMAINS[kind] + framed).digest()
     return f"{PREFIXES[kind]}_{_encode(int.from_bytes(digest[:17], 'big') >> 6)}"
 
 
 def _part(coordinate: str | int | bytes) -> bytes:
-    if isinstance(coordinate, bytes):
-        return b"b" + coordinate
     if isinstance(coordinate, str):
         return b"s" + coordinate.encode()
+    if isinstance(coordinate, bytes):
+        return b"b" + coordinate
     return b"i" + str(coordinate).encode()
 
 
 def _encode(number: int) -> str:
-    pairs: list[str] = []
-    for _ in range(_CHARACTERS // 2):
-        pairs.append(_PAIRS[number & 1023])
-        number >>= 10
-    pairs.reverse()
-    return "".join(pairs)
+    """26 characters of five bits each, in pairs; small parts, because long numbers shift slowly."""
+    high, middle, low = number >> 80, number >> 30 & 0x3FFFFFFFFFFFF, number & 0x3FFFFFFF
+    p = _PAIRS
+    return (
+        f"{p[high >> 40]}{p[high >> 30 & 1023]}{p[high >> 20 & 1023]}{p[high >> 10 & 1023]}"
+        f"{p[high & 1023]}{p[middle >> 40]}{p[middle >> 30 & 1023]}{p[middle >> 20 & 1023]}"
+        f"{p[middle >> 10 & 1023]}{p[middle & 1023]}{p[low >> 20]}{p[low >> 10 & 1023]}"
+        f"{p[low & 1023]}"
+    )
 
 
 class _Clock:
@@ -73,14 +80,13 @@ class _Clock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
-        self._pid = 0
+        self._block = b""
+        self._used = 0
 
     def next(self) -> int:
         with self._lock:
-            if self._pid != os.getpid():  # a fork must not repeat its parent's values
-                self._pid, self._last = os.getpid(), 0
             millis = time.time_ns() // 1_000_000
-            random = int.from_bytes(os.urandom(10), "big")
+            random = self._random()
             value = (millis << 80) | (7 << 76) | ((random >> 66) << 64 & 0xFFF << 64)
             value |= (0b10 << 62) | (random & ((1 << 62) - 1))
             if value <= self._last:
@@ -88,5 +94,18 @@ class _Clock:
             self._last = value
             return value
 
+    def _random(self) -> int:
+        """80 bits; the system is asked for many at once."""
+        start = self._used
+        if start == len(self._block):
+            self._block, start = os.urandom(_BLOCK_BYTES), 0
+        self._used = start + _RANDOM_BYTES
+        return int.from_bytes(self._block[start : self._used], "big")
+
+    def forked(self) -> None:
+        """A fork must not repeat its parent's values; another thread may have held the lock."""
+        self.__init__()
+
 
 _clock = _Clock()
+os.register_at_fork(after_in_child=_clock.forked)

@@ -108,11 +108,14 @@ def _header(key_id: str) -> bytes:
 
 def _frame(identity: tuple[str | int, ...]) -> bytes:
     """Injective: ("a", "bc"), ("ab", "c"), (1,) and ("1",) all differ."""
-    parts: list[bytes] = []
+    framed = ""
     for part in identity:
-        kind, value = (b"i", b"%d" % part) if isinstance(part, int) else (b"s", part.encode())
-        parts.append(b"%c%d:%b" % (kind, len(value), value))
-    return b"".join(parts)
+        if isinstance(part, str):
+            framed += f"s{len(part) if part.isascii() else len(part.encode())}:{part}"
+        else:
+            digits = f"{part:d}"
+            framed += f"i{len(digits)}:{digits}"
+    return framed.encode()
 
 
 def _new_key_id() -> str:

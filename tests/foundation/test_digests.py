@@ -36,3 +36,9 @@ def test_a_chain_link_depends_on_log_previous_header_and_commitment() -> None:
     }
     assert base not in changed
     assert len(changed) == 4
+
+
+def test_chain_links_are_those_of_earlier_versions() -> None:
+    committed = digests.commitment(b"s" * 32, b"body")
+    link = digests.Chain("counterfoil.log.v1", "w/s").next(b"", b"h" * 300, committed)
+    assert link.hex() == "d018458587215dfb530a0ea4ac8ed0e696d4e4e2d703b521b7daec00bd0a6ee3"

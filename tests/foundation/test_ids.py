@@ -58,3 +58,8 @@ def test_derived_ids_tell_coordinates_apart(
 
 def test_derived_ids_tell_kinds_apart() -> None:
     assert ids.derived("entry", 1).split("_")[1] != ids.derived("event", 1).split("_")[1]
+
+
+def test_derived_ids_are_those_of_earlier_versions() -> None:
+    made = ids.derived("event", "sesn_a", "ü", 7, -3, b"\0x")
+    assert made == "sevt_s9y1r593b6jv372yyz0j92hss6"

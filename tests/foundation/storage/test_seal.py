@@ -29,6 +29,11 @@ def test_a_sealed_value_does_not_open_in_another_row(
         RING.open(RING.seal(b"content", *identity), *other)
 
 
+def test_what_was_sealed_in_earlier_versions_opens() -> None:
+    sealed = bytes.fromhex("0101611bad6f9ca45984de982763d0370d4a6d3dafa4448af05e205b8864d3787ed64b")
+    assert RING.open(sealed, "events", "body", "ü", 12, -1) == b"kept"
+
+
 def test_every_changed_byte_is_noticed() -> None:
     sealed = RING.seal(b"the content", "table", 7)
     for position in range(len(sealed)):
