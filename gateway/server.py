@@ -1,7 +1,6 @@
 """Serves the application over HTTP.
 
-uvicorn with httptools: it runs inside our event loop, next to the services of an embedded process,
-and writes response headers at once, which event streams need.
+uvicorn with httptools: it runs inside our event loop, next to the services of an embedded process.
 """
 
 import asyncio
@@ -10,13 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
-from counterfoil.types.v1 import error_reason_pb2 as reasons
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from foundation import ids
-from foundation.errors import Failure
-from gateway.answers import failure_answer
 from gateway.app import Gateway
+from gateway.protocol import Protocol
 
 _STOP_SECONDS = 2
 _KEEP_ALIVE_SECONDS = 75
@@ -26,7 +21,6 @@ _UNREAD_MS_MAX = 30_000
 """A peer that takes nothing for this long is disconnected by the kernel."""
 
 _BACKLOG = 2048
-_HEADER_BYTES_MAX = 64 * 1024
 
 
 class AddressError(OSError):
@@ -63,9 +57,10 @@ async def serve(app: Gateway, host: str, port: int) -> Server:
     listening = await _listen(host, port)
     config = uvicorn.Config(
         app,
-        http=_Protocol,
+        http=Protocol,
         ws="none",
         lifespan="off",
+        proxy_headers=False,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -100,7 +95,7 @@ def _bound(listening: socket.socket, address: Any) -> socket.socket:
     """Connections inherit these options."""
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Headers and body are two writes: without this the second waits for an acknowledgement.
+        # Without this, an event waits for the acknowledgement of the one before.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS_MAX)
@@ -111,45 +106,3 @@ def _bound(listening: socket.socket, address: Any) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP with bounded headers, and with our error body for what is not HTTP."""
-
-    _header_bytes = 0
-
-    def on_message_begin(self) -> None:
-        self._header_bytes = 0
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        self._count(url)
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(name, value)
-        super().on_header(name, value)
-
-    def _count(self, *parts: bytes) -> None:
-        self._header_bytes += sum(map(len, parts))
-        if self._header_bytes > _HEADER_BYTES_MAX:
-            raise ValueError("headers are too large")
-
-    def send_400_response(self, msg: str) -> None:
-        cycle = getattr(self, "cycle", None)  # none before the first request
-        if cycle and cycle.response_started and not cycle.response_complete:
-            self.transport.close()
-            return
-        request_id = ids.new("request")
-        text = "the request is no valid HTTP/1.1, or its headers exceed 64 KiB"
-        answer = failure_answer(Failure(reasons.ERROR_REASON_INVALID_FIELD, text), request_id)
-        headers = [
-            *self.server_state.default_headers,
-            *answer.headers,
-            (b"content-length", str(len(answer.body)).encode()),
-            (b"request-id", request_id.encode()),
-            (b"connection", b"close"),
-        ]
-        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n%b" % (lines, answer.body))
-        self.transport.close()

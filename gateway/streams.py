@@ -72,6 +72,7 @@ class EventStream:
             first = await self._subscribed()
             await self._exchange.start(200, _HEADERS)
             if self._exchange.method != "HEAD":
+                await self._exchange.write(b"", more=True)  # heads travel with what follows them
                 self._arm(self._ping_seconds)
                 await self._deliver(first)
             self._rest()
