@@ -24,6 +24,7 @@ from services.runner.adapter import MessagesAdapter
 from services.runner.advance import advance
 from services.runner.attachment import Attachment
 from services.runner.authorities import Authorities, Corrupt, GiveUp, Stopped, Unanswered, answered
+from services.runner.followed import Followed
 from services.runner.retrying import DEFAULT_POLICY, RetryPolicy
 from services.runner.turn import Turn
 
@@ -61,6 +62,7 @@ class Driver:
         self._name = ids.new("runner")
         self._held: dict[str, _Held] = {}
         self._erasing: dict[str, asyncio.Task[None]] = {}
+        self._followed = Followed()
         self._attachment = Attachment(authorities.turns, self._name, capacity)
         self._draining = False
 
@@ -85,6 +87,7 @@ class Driver:
                 await self._attachment.hold(held, self._on, self._give_back)
             except Failure as failure:
                 _log.warning("runner lost its stream", runner=self._name, why=failure.text)
+            self._followed.forget()
             failures = 0 if time.monotonic() - started > 1 else failures + 1
             await asyncio.sleep(_REATTACH_SECONDS[min(failures, len(_REATTACH_SECONDS) - 1)])
 
@@ -121,6 +124,7 @@ class Driver:
         if older is not None:
             older.task.cancel()
         turn = Turn.of(claim, self._attachment.attached)
+        turn.may_end_late = not self._followed.covers(claim)
         if self._draining:
             self._release(turn, turn_pb2.RELEASE_REASON_DRAINING, "shutting down")
             return
@@ -146,6 +150,7 @@ class Driver:
     async def _try_to_advance(self, turn: Turn) -> None:
         try:
             await advance(self._to, self._adapter, turn, self._policy)
+            self._followed.ended(turn.claim, may_end_late=turn.may_end_late)
         except Stopped as why:
             # The ledger compares: in the usual case it has given the thread to somebody else, and
             # the release is void; after a restored backup it learns the epoch that it lost.

@@ -33,9 +33,10 @@ _log = structlog.get_logger("counterfoil.runner")
 PREPARED = journal_pb2.OPERATION_STATE_PREPARED
 STARTED = journal_pb2.OPERATION_STATE_STARTED
 RECEIVED = journal_pb2.OPERATION_STATE_RECEIVED
+AMBIGUOUS = journal_pb2.OPERATION_STATE_AMBIGUOUS
 ENDED = (
     journal_pb2.OPERATION_STATE_COMPLETED,
-    journal_pb2.OPERATION_STATE_AMBIGUOUS,
+    AMBIGUOUS,
     journal_pb2.OPERATION_STATE_ABANDONED,
 )
 
@@ -181,7 +182,10 @@ class Executor:
             operation_ids=operation_ids,
             kind=journal_pb2.OPERATION_KIND_TOOL_CALL,
         )
-        return list((await answered(self._to.journal.CloseOperations, request)).operations)
+        closed = (await answered(self._to.journal.CloseOperations, request)).operations
+        if any(operation.state == AMBIGUOUS for operation in closed):
+            self._turn.may_end_late = True
+        return list(closed)
 
     async def decide(
         self,

@@ -31,7 +31,8 @@ class Notes:
         """Before row 3 of a new turn; does nothing inside one."""
         claim = self._turn.claim
         is_new = claim.round < 0 and (0, INPUT) not in self._turn.entries
-        if not is_new or claim.state == turn_pb2.TURN_STATE_SETTLING:
+        is_settling = claim.state == turn_pb2.TURN_STATE_SETTLING
+        if not is_new or is_settling or not self._turn.may_end_late:
             return
         while late := await self._late():
             for outcome in late:

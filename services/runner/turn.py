@@ -39,6 +39,8 @@ class Turn:
     interrupt: asyncio.Event = field(default_factory=asyncio.Event)
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the owner may start something new: awaited before every first byte."""
+    may_end_late: bool = True
+    """Whether a call of the thread, closed after its start, may end after all."""
 
     @classmethod
     def of(cls, claim: turn_pb2.Claim, attached: asyncio.Event) -> "Turn":

@@ -66,8 +66,9 @@ async def test_a_takeover_reads_every_page() -> None:
     )
     recorded = Head(seq=2, digest=bytes([2]))
     claim = turn_pb2.Claim(thread=THREAD, turn_id="turn_1", epoch=2, transcript_head=recorded)
-    turn = Turn(claim, recorded)
+    turn = Turn(claim, recorded, may_end_late=False)
     await Recovery(cast(Authorities, authorities), turn).fence()
     assert [one.seq for one in turn.entries.values()] == [1, 2, 3, 4, 5]
     assert [record.seq for record in turn.unrecorded] == [3, 4, 5]
     assert turn.head == HEAD
+    assert turn.may_end_late, "a predecessor may have closed calls"
