@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import asyncpg
 
-from foundation.storage.errors import ConfigurationError, Unavailable
+from foundation.storage.errors import CommitUnknown, ConfigurationError, Unavailable
 
 Record = asyncpg.Record
 if TYPE_CHECKING:
@@ -119,3 +119,12 @@ def raise_translated(error: Exception, connection: Connection) -> NoReturn:
     if translated is error:
         raise error
     raise translated from error
+
+
+def raise_uncommitted(error: Exception, connection: Connection) -> NoReturn:
+    """`raise_translated` for a statement that commits by itself: when the connection was lost
+    meanwhile, CommitUnknown."""
+    translated = translate(error, connection)
+    if isinstance(translated, Unavailable) and connection.is_closed():
+        raise CommitUnknown(str(translated)) from error
+    raise_translated(error, connection)

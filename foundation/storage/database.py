@@ -14,9 +14,11 @@ from foundation.storage.connect import (
     Record,
     connect,
     raise_translated,
+    raise_uncommitted,
     translate,
 )
 from foundation.storage.errors import CommitUnknown, Unavailable
+from foundation.storage.group import Group
 from foundation.storage.joint import Joint
 from foundation.storage.notifier import Callback, Notifier
 from foundation.storage.pool import Pool
@@ -45,6 +47,7 @@ class Database:
         # Read-write connections for `commit_one`. They never leave this class.
         self._writers = writers
         self._notifier = notifier
+        self._groups: dict[str, Group] = {}
 
     @classmethod
     async def open(cls, dsn: str, *, service: str, pool_size: int = 8) -> Self:
@@ -123,12 +126,35 @@ class Database:
             try:
                 rows = await connection.fetch(sql, *args)
             except DRIVER_ERRORS as error:
-                translated = translate(error, connection)
-                if isinstance(translated, Unavailable) and connection.is_closed():
-                    raise CommitUnknown(str(translated)) from error
-                raise_translated(error, connection)
+                raise_uncommitted(error, connection)
             finally:
                 self._writers.release(connection)
+            for name in names:
+                await failpoints.hit(f"{name}.after")
+            return rows
+
+    async def commit_grouped(
+        self, failpoint: str | Sequence[str], sql: str, *args: object, weight: int = 0
+    ) -> list[Record]:
+        """`commit_one` for a statement that is sent often: while one is on its way, those that come
+        wait, and are then sent and committed together, each with its own answer.
+
+        Its first two arguments are a workspace and a session; a further, last parameter of `sql` is
+        an integer that every row returns as `call`. `weight` are the bytes that the arguments hold,
+        roughly. What fails together is tried again alone, so an error is its own.
+        """
+        names = (failpoint,) if isinstance(failpoint, str) else failpoint
+        joined = joint.current(self)
+        if joined is not None:
+            async with joined.step(names[0]) as connection:
+                return await connection.fetch(sql, *args, 0)
+        group = self._groups.get(sql)
+        if group is None:
+            group = self._groups[sql] = Group(sql, self._writers)
+        with _span("commit", names[0]):
+            for name in names:
+                await failpoints.hit(f"{name}.before")
+            rows = await group.commit(args, weight)
             for name in names:
                 await failpoints.hit(f"{name}.after")
             return rows

@@ -46,7 +46,7 @@ WITH known AS (
     RETURNING id
 )
 SELECT EXISTS (SELECT FROM fence) AS admitted, (SELECT complete FROM known) AS complete,
-       EXISTS (SELECT FROM stored) AS stored
+       EXISTS (SELECT FROM stored) AS stored, $12::integer AS call
 """
 
 # The same with the parts, for a thread that may not have used them: $12 are their sealed bodies. An
@@ -171,7 +171,10 @@ async def epoch_max(db: Database, key: ThreadKey) -> int:
 
 async def put_snapshot(db: Database, row: NewSnapshot) -> Record:
     """Store a snapshot whose parts are there: admitted, complete, stored."""
-    return (await db.commit_one("context.prepare", PUT_SNAPSHOT, *row))[0]
+    found = await db.commit_grouped(
+        "context.prepare", PUT_SNAPSHOT, *row, weight=len(row.recipe_sealed)
+    )
+    return found[0]
 
 
 async def put_snapshot_with_parts(

@@ -131,7 +131,7 @@ class Records:
         are those of births.
         """
         vault, scope = self.vault, scope or pb.RoundScope()
-        rows = await self._db.commit_one(
+        rows = await self._db.commit_grouped(
             failpoint,
             store.DECIDE,
             *self.key,
@@ -152,6 +152,7 @@ class Records:
             [k.source for k in draft.kept],
             [vault.sealed_raw(k) for k in draft.kept],
             [vault.sealed_projection(k) for k in draft.kept],
+            weight=sum(len(k.raw or b"") for k in draft.kept),
         )
         if not rows or rows[0]["born"] < len(draft.births):
             return None
@@ -171,7 +172,7 @@ class Records:
         was seen, or the fence refuses.
         """
         end = ended or _NO_CALL
-        rows = await self._db.commit_one(
+        rows = await self._db.commit_grouped(
             failpoint,
             store.PREPARE,
             *self.key,
@@ -190,6 +191,7 @@ class Records:
             [call.tool_name.encode() for call in calls],
             [call.tool_version for call in calls],
             [self.vault.seal_input(call.id, call.input) for call in calls],
+            weight=sum(len(call.input) for call in calls),
         )
         if not rows:
             return None

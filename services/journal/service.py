@@ -82,7 +82,7 @@ class Journal(JournalServiceServicer):
         records, epoch, id = self._records(request.fence), request.fence.epoch, request.operation_id
         nonce = nonce_digest(id, request.nonce)
         for _ in range(TRIES):
-            rows = await self._db.commit_one(
+            rows = await self._db.commit_grouped(
                 "journal.start", store.START, *records.key, epoch, id, nonce, request.deadline_ms
             )
             if rows:
@@ -289,7 +289,7 @@ class Journal(JournalServiceServicer):
         self, records: Records, request: pb.StartModelCallRequest, nonce: bytes
     ) -> list[Record]:
         scope = request.scope
-        return await self._db.commit_one(
+        return await self._db.commit_grouped(
             "journal.start_model_call",
             store.START_MODEL_CALL,
             *records.key,

@@ -4,7 +4,8 @@ Every write is one statement: it locks the thread's fence row first, raises the 
 rest only if that was allowed and the operations stand where the decision saw them. What it
 returns is empty when it did nothing; the caller then reads and decides again.
 
-`$4` is the writer's epoch; 0 stands for a step that the nonce authorises.
+`$4` is the writer's epoch; 0 stands for a step that the nonce authorises. What is sent often
+returns its last parameter, by which `Database.commit_grouped` knows whose rows they are.
 """
 
 # Columns of an operation as `rows.StoredOperation` has them, with its outcome.
@@ -140,7 +141,7 @@ WITH fence AS (
     ON CONFLICT DO NOTHING
     RETURNING operation_id
 )
-SELECT made.operation_id FROM granted LEFT JOIN made ON TRUE
+SELECT $19::integer AS call, made.operation_id FROM granted LEFT JOIN made ON TRUE
 """
 
 START = """
@@ -160,7 +161,8 @@ WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
 RETURNING o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
     o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
     o.deadline_at, o.snapshot_id, o.answer_digest,
-    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome
+    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome,
+    $8::integer AS call
 """
 
 START_MODEL_CALL = """
@@ -183,7 +185,8 @@ ON CONFLICT DO NOTHING
 RETURNING o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
     o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
     o.deadline_at, o.snapshot_id, o.answer_digest,
-    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome
+    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome,
+    $14::integer AS call
 """
 
 # Moves operations that were seen in a state ($5, $6 → $7), all or none, and creates closed ones
@@ -235,7 +238,7 @@ WITH fence AS (
     WHERE k.operation_id = ANY($5) OR k.operation_id IN (SELECT operation_id FROM born)
     ON CONFLICT DO NOTHING
 )
-SELECT (SELECT count(*) FROM born) AS born, held.*
+SELECT $21::integer AS call, (SELECT count(*) FROM born) AS born, held.*
 FROM granted LEFT JOIN held ON TRUE
 """
 

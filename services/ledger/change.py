@@ -35,9 +35,9 @@ class Before:
 
 @dataclass(slots=True)
 class Change:
-    """A change under way. When it is stored, `planned` holds what was added to the log and `claim`
-    what a stream may now run. `locked` is the transaction that holds the session's lock, if one
-    does: a decision on a copy of the lane has none."""
+    """A change under way. When it is concluded, `planned` holds what is added to the log, `turns`
+    what is new or changed of them by id, and `claim` what a stream may then run. `locked` is the
+    transaction that holds the session's lock, if one does: a decision on a copy has none."""
 
     reader: Reader
     lane: Lane
@@ -47,6 +47,7 @@ class Change:
     takeover: bool | None = None
     claim: turn_pb2.Claim | None = None
     planned: Planned | None = None
+    turns: dict[str, Turn] = field(default_factory=dict[str, Turn])
     _opened: dict[int, bytes] = field(default_factory=dict[int, bytes])
 
     @property
@@ -115,6 +116,9 @@ class Change:
             resumed = was is not None and was.state == PARKED and turn.state in (QUEUED, RUNNING)
             if was is None or resumed:
                 turn.traceparent = telemetry.traceparent()
+        before = self.before.turns
+        turns = (*lane.finished, *lane.turns)
+        self.turns = {turn.turn_id: turn for turn in turns if before.get(turn.turn_id) != turn}
 
     @property
     def head(self) -> LogHead:
@@ -129,21 +133,20 @@ class Change:
         return after
 
     @property
+    def weight(self) -> int:
+        """Bytes of the log's new entries."""
+        return 0 if self.planned is None else sum(len(row.body) for row in self.planned.rows)
+
+    @property
     def empty(self) -> bool:
-        """Whether there is nothing to store."""
+        """Whether there is nothing to store; known when it is concluded."""
         lane = self.lane
         return not (
-            self.changed_turns()
+            self.turns
             or (self.planned is not None and self.planned.rows)
             or self.before.thread != lane.thread
             or lane.lease_taken
         )
-
-    def changed_turns(self) -> dict[str, Turn]:
-        """New and changed turns by id."""
-        before = self.before.turns
-        turns = (*self.lane.finished, *self.lane.turns)
-        return {turn.turn_id: turn for turn in turns if before.get(turn.turn_id) != turn}
 
     def changed_calls(self) -> dict[CallKey, Call]:
         """New and changed calls by turn, round and place."""

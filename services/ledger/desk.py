@@ -73,8 +73,11 @@ class Desk:
     abandoned: bool = False
 
     def left(self) -> None:
-        """A caller has left: what is done for nobody any more is cut off, its statement too."""
-        if self.task is not None and self.busy and all(job.result.done() for job in self.busy):
+        """A caller has left: what is done for nobody any more is cut off, its statement too; once,
+        however many leave at the same time."""
+        if self.task is None or self.abandoned or not self.busy:
+            return
+        if all(job.result.done() for job in self.busy):
             self.abandoned = True
             self.task.cancel()
 

@@ -5,11 +5,12 @@ The statement is put together from the sections that the write needs, so that an
 short; there are few combinations, and each is prepared once per connection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from services.ledger.lane import Call, Commit, Entry, Round, Session, Thread, Turn
@@ -42,7 +43,7 @@ WITH guard AS (
         END
     FROM guard WHERE workspace_id = $1 AND thread_id = $3
 )"""
-_LAST = "\nSELECT 1 FROM guard"
+_LAST = "\nSELECT ${last}::integer AS call FROM guard"
 _FIXED = 31
 
 
@@ -60,9 +61,15 @@ class _Section:
         arrays = ", ".join(f"${first + place}::{kind}[]" for place, kind in enumerate(types))
         return self.sql.format(given=f"FROM guard, unnest({arrays}) AS given", first=first)
 
-    def values(self, rows: Sequence[object]) -> list[list[Any]]:
+    def values(self, rows: Sequence[object]) -> list[tuple[Any, ...]]:
         """The arrays."""
-        return [[getattr(row, name) for row in rows] for name, _ in self.columns]
+        return list(zip(*map(self._read, rows), strict=True))
+
+    @cached_property
+    def _read(self) -> Callable[[object], tuple[Any, ...]]:
+        names = [name for name, _ in self.columns]
+        read = attrgetter(*names)
+        return read if len(names) > 1 else lambda row: (read(row),)
 
 
 def _given(columns: str) -> tuple[tuple[str, str], ...]:
@@ -223,7 +230,8 @@ class LaneWrite:
         self.leave = [_Position(one) for one in marked - queued]
 
     def statement(self) -> tuple[str, list[Any]]:
-        """The statement, which returns a row if it stored everything, and its parameters."""
+        """The statement, which returns a row if it stored everything, and its parameters but the
+        last, which that row holds as `call`."""
         sections = tuple(one for one in _SECTIONS if getattr(self, one.name))
         arrays = (one.values(getattr(self, one.name)) for one in sections)
         return sql_of(tuple(one.name for one in sections)), [*self._fixed(), *chain(*arrays)]
@@ -273,7 +281,7 @@ def sql_of(names: tuple[str, ...]) -> str:
         if section.name in names:
             parts.append(section.rendered(first))
             first += len(section.columns)
-    return "".join((*parts, _LAST))
+    return "".join((*parts, _LAST.format(last=first)))
 
 
 SECTIONS = tuple(section.name for section in _SECTIONS)

@@ -134,7 +134,7 @@ class Lanes:
                 break
             taken.append((job, change))
             rows += len(change.planned.rows)
-            size += sum(len(row.body) for row in change.planned.rows)
+            size += change.weight
             lane = change.after()
         if taken:
             await self._store_all(key, taken, lane)
@@ -142,10 +142,25 @@ class Lanes:
             await self._alone(key, alone)
 
     async def _decide(self, job: Job, lane: Lane, *, pending: bool) -> Change:
-        change = Change(Reads(self.db, pending), lane.copy(_now()), Before.of(lane), self.ring)
+        """Decide on a copy: at once if the decision waits for nothing, as most do."""
+        change = self._copied(lane, pending=True)
+        work = self._decided(job, change)
+        try:
+            job.context.run(work.send, None)
+        except StopIteration:
+            return change
+        except ReadsAhead:
+            if pending:
+                raise
+        else:
+            work.close()
+        change = self._copied(lane, pending=pending)
         work = self._decided(job, change)
         await asyncio.get_running_loop().create_task(work, context=job.context)
         return change
+
+    def _copied(self, lane: Lane, *, pending: bool) -> Change:
+        return Change(Reads(self.db, pending), lane.copy(_now()), Before.of(lane), self.ring)
 
     async def _decided(self, job: Job, change: Change) -> None:
         await job.decide(change)
@@ -158,9 +173,10 @@ class Lanes:
         decided again under the lock."""
         names = [job.failpoint for job, _ in taken]
         sql, values = self._write_of([change for _, change in taken]).statement()
+        weight = sum(change.weight for _, change in taken)
         self._lanes.pop(key, None)
         try:
-            stored = await self.db.commit_one(names, sql, *values)
+            stored = await self.db.commit_grouped(names, sql, *values, weight=weight)
         except Exception as error:
             if isinstance(error, CommitUnknown):
                 self._hub.wake(*key)  # it may have been committed
@@ -262,7 +278,7 @@ class Lanes:
     async def create(self, failpoint: str, new: session_store.NewSession) -> Record:
         """Insert a session that waits; its row."""
         sql, values = session_store.insertion(self.ring, new)
-        (row,) = await self.db.commit_one(failpoint, sql, *values)
+        (row,) = await self.db.commit_grouped(failpoint, sql, *values)
         lane = session_store.lane_of(new)
         self._runtimes.keep(lane, new.runtime)
         self._keep_committed(lane)
@@ -276,7 +292,7 @@ class Lanes:
         lane = session_store.lane_of(new)
         self._runtimes.keep(lane, new.runtime)
         async with self.db.commit(failpoint) as connection:
-            await connection.execute(sql, *values)
+            await connection.execute(sql, *values, 0)
             change = self._locked(connection, lane)
             admit(change)
             await self._write(change)
@@ -309,14 +325,14 @@ class Lanes:
         if change.empty:
             return
         sql, values = self._write_of([change]).statement()
-        if not await change.connection.fetch(sql, *values):
+        if not await change.connection.fetch(sql, *values, 0):
             raise RuntimeError("a session changed under its lock")
 
     def _write_of(self, changes: list[Change]) -> LaneWrite:
         """What these changes of one session store together."""
         first, last = changes[0], changes[-1]
         lanes = [change.lane for change in changes]
-        turns = {id_: turn for change in changes for id_, turn in change.changed_turns().items()}
+        turns = {id_: turn for change in changes for id_, turn in change.turns.items()}
         calls = {id_: call for change in changes for id_, call in change.changed_calls().items()}
         return LaneWrite(
             first.lane.session.revision,

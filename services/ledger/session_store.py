@@ -27,7 +27,7 @@ WITH session AS (
         head_seq, head_digest, created_at)
     VALUES ($1, $2, $3, 0, false, $11, 0, '', $10)
 )
-SELECT * FROM session
+SELECT session.*, $13::integer AS call FROM session
 """
 
 _GET = """
@@ -134,7 +134,7 @@ class NewSession:
 
 def insertion(ring: SealRing, new: NewSession) -> tuple[str, tuple[object, ...]]:
     """The statement that inserts a session that waits, with its primary thread, and returns its
-    row; and the statement's parameters."""
+    row; and the statement's parameters but the last, which that row holds as `call`."""
     id_ = new.session.id
     return _INSERT, (
         new.workspace_id,

@@ -84,7 +84,9 @@ class Transcript(TranscriptServiceServicer):
             seal_head(self._ring, key, head),
             self._sealed_names(key, entry.seq, request.content.mappings),
         )
-        if await self._db.commit_one("transcript.append", store.APPEND, *arguments):
+        if await self._db.commit_grouped(
+            "transcript.append", store.APPEND, *arguments, weight=len(entry.content or b"")
+        ):
             return _appended(entry, body)
         return await self._adopt(key, request, entry, body, arguments)
 

@@ -39,7 +39,7 @@ WITH head AS (
     FROM head, unnest($18::integer[], $19::text[], $20::text[], $21::bytea[])
         AS n(block_index, operation_id, event_id, provider_tool_use_id)
 )
-SELECT 1 FROM head
+SELECT $22::integer AS call FROM head
 """
 
 PAGE_BYTES = 16 * 2**20

@@ -84,6 +84,12 @@ class WatchedDatabase(Database):
         with self.activity:
             return await super().commit_one(failpoint, sql, *args)
 
+    async def commit_grouped(
+        self, failpoint: str | Sequence[str], sql: str, *args: object, weight: int = 0
+    ) -> list[Record]:
+        with self.activity:
+            return await super().commit_grouped(failpoint, sql, *args, weight=weight)
+
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[Connection]:
         with self.activity:

@@ -117,6 +117,29 @@ async def test_a_caller_who_leaves_takes_nobody_along(ledger: Ledger) -> None:
     assert len(said) == len(set(said))
 
 
+async def test_callers_who_leave_together_take_nobody_along(ledger: Ledger) -> None:
+    await ledger.create()
+    await ledger.send(message("first"))
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hook(name: str) -> None:
+        if name == "ledger.submit_events.before":
+            reached.set()
+            await go_on.wait()
+
+    failpoints.install(hook)
+    leaving = [asyncio.create_task(ledger.send(message(f"leaves {n}"))) for n in range(2)]
+    await reached.wait()
+    staying = asyncio.create_task(ledger.send(message("stays")))
+    await asyncio.sleep(0)
+    for task in leaving:
+        task.cancel()
+    await asyncio.wait(leaving)
+    go_on.set()
+    await staying
+    assert await texts(ledger) == ["first", "stays"]
+
+
 async def test_a_waiting_turn_behind_two_is_found_again(ledger: Ledger) -> None:
     """A copy keeps two turns; when they are over, the rest is read."""
     await ledger.create()

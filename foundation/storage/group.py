@@ -1,0 +1,155 @@
+"""Group commit: equal statements of many sessions, sent and committed together.
+
+A commit costs PostgreSQL more than the rows of an ordinary write, and a round trip costs this
+process more than its arguments. So at most one transaction of a statement is on its way; what comes
+meanwhile forms the next one. Nothing waits for company: a statement that comes alone is sent alone.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+from foundation.storage.connect import DRIVER_ERRORS, Record, raise_uncommitted
+from foundation.storage.errors import CommitUnknown
+from foundation.storage.pool import Pool
+
+_MEMBERS_MAX = 128
+_WEIGHT_MAX = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    args: tuple[object, ...]
+    weight: int
+    rows: "asyncio.Future[list[Record]]"
+
+
+class Group:
+    """The callers of one statement."""
+
+    def __init__(self, sql: str, connections: Pool) -> None:
+        self._sql = sql
+        self._connections = connections
+        self._waiting: deque[_Member] = deque()
+        self._sent: list[_Member] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._abandoned = False
+
+    async def commit(self, args: tuple[object, ...], weight: int) -> list[Record]:
+        """The rows that the statement returns for these arguments, once it is committed.
+
+        Raises what the statement raises; CommitUnknown when nobody knows. When this is cancelled it
+        may have happened; a transaction for which nobody waits any more is cut off.
+        """
+        loop = asyncio.get_running_loop()
+        member = _Member(args, weight, loop.create_future())
+        self._waiting.append(member)
+        if self._sender is None:
+            self._sender = loop.create_task(self._send_all(), name="group-commit")
+        try:
+            return await member.rows
+        except asyncio.CancelledError:
+            self._left()
+            raise
+
+    def _left(self) -> None:
+        """A caller has left: a transaction for which nobody waits any more is cut off, once."""
+        if self._sender is None or self._abandoned or not self._sent:
+            return
+        if all(member.rows.done() for member in self._sent):
+            self._abandoned = True
+            self._sender.cancel()
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                self._sent = self._next()
+                try:
+                    await self._send(self._sent)
+                except asyncio.CancelledError:
+                    if not self._goes_on():
+                        raise
+                finally:
+                    self._sent = []
+        finally:
+            self._sender = None
+            for member in self._waiting:  # this process stops
+                member.rows.cancel()
+
+    def _goes_on(self) -> bool:
+        """Whether a cancellation was that of an abandoned transaction, which ends nothing else."""
+        if self._sender is None or not self._abandoned:
+            return False
+        self._abandoned = False
+        return self._sender.uncancel() == 0  # else this process stops at the same time
+
+    def _next(self) -> list[_Member]:
+        """The next transaction, in the order of sessions, so that two processes which write to the
+        same ones never wait for each other."""
+        taken: list[_Member] = []
+        weight = 0
+        while self._waiting and len(taken) < _MEMBERS_MAX and weight <= _WEIGHT_MAX:
+            member = self._waiting.popleft()
+            if not member.rows.done():  # else nobody waits for it any more: it is not sent
+                taken.append(member)
+                weight += member.weight
+        taken.sort(key=lambda member: member.args[:2])
+        return taken
+
+    async def _send(self, members: list[_Member]) -> None:
+        try:
+            if len(members) > 1:
+                await self._together(members)
+            else:
+                await self._one_by_one(members)
+        except BaseException:
+            for member in members:
+                member.rows.cancel()
+            raise
+
+    async def _together(self, members: list[_Member]) -> None:
+        try:
+            rows = await self._run(members)
+        except CommitUnknown as error:
+            for member in members:
+                _fail(member, error)
+        except Exception:
+            await self._one_by_one(members)  # one of them is at fault: nothing was committed
+        else:
+            answers: list[list[Record]] = [[] for _ in members]
+            for row in rows:
+                call: int = row["call"]
+                answers[call].append(row)
+            for member, answer in zip(members, answers, strict=True):
+                _settle(member, answer)
+
+    async def _one_by_one(self, members: list[_Member]) -> None:
+        for member in members:
+            try:
+                rows = await self._run([member])
+            except Exception as error:
+                _fail(member, error)
+            else:
+                _settle(member, rows)
+
+    async def _run(self, members: list[_Member]) -> list[Record]:
+        connection = await self._connections.acquire()
+        try:
+            if len(members) == 1:
+                return await connection.fetch(self._sql, *members[0].args, 0)
+            calls = [(*member.args, call) for call, member in enumerate(members)]
+            return await connection.fetchmany(self._sql, calls)
+        except DRIVER_ERRORS as error:
+            raise_uncommitted(error, connection)
+        finally:
+            self._connections.release(connection)
+
+
+def _settle(member: _Member, rows: list[Record]) -> None:
+    if not member.rows.done():
+        member.rows.set_result(rows)
+
+
+def _fail(member: _Member, error: Exception) -> None:
+    if not member.rows.done():
+        member.rows.set_exception(error)
