@@ -1,6 +1,6 @@
 """What a failure looks like over HTTP. Statuses come from the contract's list of reasons alone."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -23,8 +23,7 @@ _RETRY_AFTER_SECONDS = b"1"
 _ENCODER = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A whole response; `content-length` and `request-id` are added when it is sent."""
 
     status: int

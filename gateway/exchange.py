@@ -33,6 +33,8 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._first = dict(reversed(self._headers))
+        """The first header of each name."""
         self._scope = scope
         self.request_id = request_id
         self.method: str = scope["method"]
@@ -64,11 +66,8 @@ class Exchange:
 
     def header(self, name: str) -> str:
         """The first header of this lower-case name; empty when there is none."""
-        wanted = name.encode()
-        for key, value in self._headers:
-            if key == wanted:
-                return value.decode("latin-1")
-        return ""
+        value = self._first.get(name.encode())
+        return value.decode("latin-1") if value else ""
 
     def metadata(self) -> list[tuple[str, str]]:
         """What goes along with the call: the client's own credential and the request id.
@@ -86,6 +85,8 @@ class Exchange:
     def _idempotency(self) -> list[tuple[str, str]]:
         """The key of this request, if it has one; raises INVALID_FIELD."""
         wanted = METADATA.encode()
+        if wanted not in self._first:
+            return []
         keys = {value for name, value in self._headers if name == wanted}
         if len(keys) > 1:
             raise invalid(HEADER, "came more than once")
@@ -145,8 +146,9 @@ class Exchange:
 
     async def answer(self, answer: Answer) -> None:
         """Sends a whole response; HEAD gets its headers only."""
-        length = (b"content-length", str(len(answer.body)).encode())
-        headers = answer.headers if answer.status == 204 else [*answer.headers, length]
+        headers = answer.headers
+        if answer.status != 204:
+            headers = [*headers, (b"content-length", b"%d" % len(answer.body))]
         await self.start(answer.status, headers)
         await self.write(b"" if self.method == "HEAD" else answer.body, more=False)
 

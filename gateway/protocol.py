@@ -36,12 +36,47 @@ class Protocol(HttpToolsProtocol):
     """One connection. What is not HTTP gets our error body."""
 
     _header_bytes = 0
+    _idle_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """A client connected. Who it is matters to nobody: addresses are not asked for."""
         self.connections.add(self)
         self.transport = transport
         self.flow = FlowControl(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client left, or we did."""
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+        super().connection_lost(exc)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """One timer a connection, moved on only when it fires, ends those that idle."""
+        now = self.loop.time()
+        since = now if self._idle_since is None else self._idle_since
+        left = since + self.timeout_keep_alive - now
+        if left <= 0:
+            self.transport.close()
+            return
+        self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+
+    def on_response_complete(self) -> None:
+        """The next request that waits is served, or the connection idles."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
 
     def on_message_begin(self) -> None:
         """A request begins; its scope is made when its headers are complete."""

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.answers import Answer
 from gateway.exchange import Exchange
@@ -24,15 +24,15 @@ _KEPT_BYTES_MAX = 8 * 2**20
 Work = Callable[[], Awaitable[Answer]]
 
 
-@dataclass(eq=False, slots=True)
 class _Attempt:
     """One POST: what it asks, and who waits for its answer."""
 
-    exchange: Exchange
-    body: bytes
-    waiting: "list[asyncio.Future[Answer | None]]" = field(
-        default_factory=lambda: list[asyncio.Future[Answer | None]]()
-    )
+    __slots__ = ("body", "exchange", "waiting")
+
+    def __init__(self, exchange: Exchange, body: bytes) -> None:
+        self.exchange = exchange
+        self.body = body
+        self.waiting: list[asyncio.Future[Answer | None]] = []
 
     def equals(self, exchange: Exchange, body: bytes) -> bool:
         own = self.exchange

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 
@@ -50,8 +50,7 @@ class _Node:
     routes: dict[str, Route] = field(default_factory=dict[str, Route])
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A known path: its routes by verb, and the texts of its variable segments in order."""
 
     routes: dict[str, Route]
@@ -77,7 +76,7 @@ class Table:
 
     def find(self, segments: Sequence[str]) -> Match | None:
         """The routes of a path that was split at its slashes; None for an unknown path."""
-        return _find(self._root, segments, 0, ())
+        return _find(self._root, segments, ())
 
     def similar(self, path: str) -> list[str]:
         """At most three routes like an unknown path, the closest first: `GET /v1/agents`."""
@@ -147,18 +146,20 @@ def _variables(template: str) -> Iterable[str]:
             yield name
 
 
-def _find(node: _Node, segments: Sequence[str], at: int, values: tuple[str, ...]) -> Match | None:
-    if at == len(segments):
-        return Match(node.routes, values) if node.routes else None
-    segment = segments[at]
-    literal = node.literals.get(segment)
-    if literal is not None:
-        found = _find(literal, segments, at + 1, values)
-        if found is not None:
-            return found
-    if node.variable is None or not segment:
-        return None
-    return _find(node.variable, segments, at + 1, (*values, segment))
+def _find(node: _Node, segments: Sequence[str], values: tuple[str, ...]) -> Match | None:
+    for at, segment in enumerate(segments):
+        literal = node.literals.get(segment)
+        variable = node.variable if segment else None
+        if literal is not None and variable is not None:
+            rest = segments[at + 1 :]
+            return _find(literal, rest, values) or _find(variable, rest, (*values, segment))
+        if literal is not None:
+            node = literal
+        elif variable is not None:
+            node, values = variable, (*values, segment)
+        else:
+            return None
+    return Match(node.routes, values) if node.routes else None
 
 
 def _similarity(asked: list[str], template: list[str]) -> float:

@@ -46,6 +46,7 @@ _PARSER_LONG_INTEGERS = json.JSONDecoder(
     object_pairs_hook=_object, parse_constant=_constant, parse_int=_long_integer
 )
 
+_SPACE = " \t\n\r"
 _OTHER_THAN_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 _STEPS = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 _STRING_OF_BRACKETS = re.compile(rb'"[^"]*"')
@@ -89,8 +90,12 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _parse_fast(text: str) -> Any:
+    text = text.strip(_SPACE)
     try:
-        return _PARSER.decode(text)
+        value, end = _PARSER.raw_decode(text)
+        if end != len(text):
+            raise _RefusedError
+        return value
     except (json.JSONDecodeError, _RefusedError):
         raise
     except ValueError:

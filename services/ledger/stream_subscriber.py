@@ -101,16 +101,20 @@ class Subscriber:
         """
         if not self._frames and self._failure is None:
             self._ready.clear()
+            late = asyncio.get_running_loop().call_later(checkpoint_s, self._ready.set)
             try:
-                async with asyncio.timeout(checkpoint_s):
-                    await self._ready.wait()
-            except TimeoutError:
-                return []
+                await self._ready.wait()
+            finally:
+                late.cancel()
         if self._failure is not None:
             raise self._failure
         return self._cut()
 
     def _cut(self) -> list[session_pb2.StreamFrame]:
+        if self._bytes + self._bytes_previews <= self._limits.response_bytes:
+            frames, self._frames = self._frames, []
+            self._bytes = self._bytes_previews = 0
+            return frames
         size, count = 0, 0
         for frame in self._frames:
             size += len(frame.json)

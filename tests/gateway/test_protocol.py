@@ -22,14 +22,18 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
-        self.closed = False
+        self.over = asyncio.Event()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if data:
             self.writes.append(bytes(data))
 
     def close(self) -> None:
-        self.closed = True
+        self.over.set()
+
+    @property
+    def closed(self) -> bool:
+        return self.over.is_set()
 
     def is_closing(self) -> bool:
         return self.closed
@@ -41,14 +45,21 @@ class Transport(asyncio.Transport):
         pass
 
 
-async def served(app: App, *pieces: bytes) -> Transport:
-    """What one connection answers to these pieces."""
+def connected(app: App, state: ServerState, seconds: float = 60) -> tuple[Protocol, Transport]:
+    """A connection, which may idle for so long."""
     config = uvicorn.Config(cast(Any, app), http=Protocol, ws="none", proxy_headers=False)
     config.load()
-    state = ServerState()
     protocol = Protocol(config, state, {})
+    protocol.timeout_keep_alive = cast(Any, seconds)
     transport = Transport()
     protocol.connection_made(transport)
+    return protocol, transport
+
+
+async def served(app: App, *pieces: bytes) -> Transport:
+    """What one connection answers to these pieces."""
+    state = ServerState()
+    protocol, transport = connected(app, state)
     for piece in pieces:
         protocol.data_received(piece)
         await asyncio.sleep(0)
@@ -156,3 +167,47 @@ async def test_the_scope_has_the_path_decoded_and_as_it_came() -> None:
         "raw_path": b"/a%2Fb",
         "query_string": b"c=d",
     }
+
+
+async def test_a_connection_that_idles_is_closed_and_one_that_asks_is_kept() -> None:
+    state = ServerState()
+    protocol, transport = connected(answering(200, b"", headers=sized(0)), state, 0.2)
+    for _ in range(3):
+        protocol.data_received(ASK)
+        await asyncio.gather(*state.tasks)
+        await asyncio.sleep(0.12)
+        assert not transport.closed
+    assert len(transport.writes) == 3
+    async with asyncio.timeout(5):
+        await transport.over.wait()
+
+
+async def test_a_request_that_runs_is_no_idling() -> None:
+    release = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["raw_path"] == b"/slow":
+            await release.wait()
+        await answering(200, b"", headers=sized(0))(scope, receive, send)
+
+    state = ServerState()
+    protocol, transport = connected(app, state, 0.05)
+    protocol.data_received(ASK)
+    await asyncio.gather(*state.tasks)
+    protocol.data_received(ASK.replace(b"/a%2Fb?c=d", b"/slow"))
+    await asyncio.sleep(0.2)
+    assert not transport.closed
+    release.set()
+    await asyncio.gather(*state.tasks)
+    assert len(transport.writes) == 2
+
+
+async def test_a_lost_connection_leaves_no_timer() -> None:
+    state = ServerState()
+    protocol, _ = connected(answering(200, b"", headers=sized(0)), state)
+    protocol.data_received(ASK)
+    await asyncio.gather(*state.tasks)
+    timer = protocol.timeout_keep_alive_task
+    assert timer is not None
+    protocol.connection_lost(None)
+    assert timer.cancelled()
