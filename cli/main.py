@@ -1,7 +1,6 @@
 """The `counterfoil` command."""
 
 import asyncio
-import gc
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import uvloop
 
-from cli import context_commands, journal_commands, logs, seal_keys, session_commands
+from cli import context_commands, journal_commands, logs, memory, seal_keys, session_commands
 from cli.entry import main_loop, one_line_errors, read_settings
 from cli.output import Form, Output
 from foundation import metrics, telemetry
@@ -81,15 +80,6 @@ async def _run(settings: Settings) -> None:
         await until(stop, embedded.kernel.failure())
 
 
-def settle_memory() -> None:
-    """What a started process holds, it holds until its end: the garbage collector need not look at
-    it again, which would stop every turn for a tenth of a second, and looks at the rest less often.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-
-
 def stop_event() -> asyncio.Event:
     """An event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
@@ -101,7 +91,7 @@ def stop_event() -> asyncio.Event:
 
 async def until(stop: asyncio.Event, failure: Coroutine[Any, Any, None]) -> None:
     """Waits for a signal, or raises the error of failed background work."""
-    settle_memory()
+    memory.settle()
 
     async def signalled() -> None:
         await stop.wait()

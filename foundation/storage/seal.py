@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -85,6 +86,13 @@ class SealRing:
 
     def open(self, sealed: bytes, *identity: str | int) -> bytes:
         """Decrypt what `seal` gave for the same identity; SealBroken otherwise."""
+        return self._opened(sealed, _frame(identity))
+
+    def opener(self, *identity: str | int) -> "Opener":
+        """`open` for many values whose identities begin with the same parts."""
+        return Opener(self._opened, _frame(identity))
+
+    def _opened(self, sealed: bytes, framed: bytes) -> bytes:
         if len(sealed) < 2 or sealed[0] != _VERSION:
             raise SealBroken("sealed value has an unknown format")
         end = 2 + sealed[1]
@@ -96,9 +104,23 @@ class SealRing:
             raise SealBroken("sealed value is too short")
         nonce, body = sealed[end : end + _NONCE_BYTES], sealed[end + _NONCE_BYTES :]
         try:
-            return decrypt(nonce, body, header + _frame(identity))
+            return decrypt(nonce, body, header + framed)
         except InvalidTag:
             raise SealBroken("sealed value was changed or belongs to another row") from None
+
+
+class Opener:
+    """Opens what was sealed for identities with the same first parts; see `SealRing.opener`."""
+
+    __slots__ = ("_first", "_opened")
+
+    def __init__(self, opened: Callable[[bytes, bytes], bytes], first: bytes) -> None:
+        self._opened = opened
+        self._first = first
+
+    def open(self, sealed: bytes, *rest: str | int) -> bytes:
+        """Decrypt what `seal` gave for the first parts and these; SealBroken otherwise."""
+        return self._opened(sealed, self._first + _frame(rest))
 
 
 def _header(key_id: str) -> bytes:

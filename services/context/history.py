@@ -1,6 +1,9 @@
 """Reads transcript and journal, and brings a thread's warm state to a named head."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
@@ -10,17 +13,20 @@ from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
 from foundation.errors import Failure, wrong_state
 from services.context.cache import Warm
 from services.context.reducer import (
-    Effective,
     HistoryCorruptError,
     OpenCallsError,
-    Use,
     reduce,
     rewrites,
     wanted_operations,
 )
 
 _PAGE_ENTRIES = 256
+_PAGES_AHEAD = 2
+"""Pages that are read while one is reduced."""
+
 _PAGE_OPERATIONS = 128
+
+Asked = asyncio.Future[transcript_pb2.ListEntriesResponse]
 
 
 class History:
@@ -39,7 +45,7 @@ class History:
 
         Raises HEAD_MISMATCH, WRONG_STATE when a call has no result, CORRUPT.
         """
-        if warm is not None and await self._advance(thread, head, warm):
+        if warm is not None and await self._advance(thread, head, warm, through_only=False):
             return warm
         return await self._cold(thread, head, through_only=False)
 
@@ -47,66 +53,84 @@ class History:
         """The thread as it was at `head`. Raises CORRUPT when the transcript never was there."""
         return await self._cold(thread, head, through_only=True)
 
-    async def _advance(self, thread: ThreadRef, head: Head, warm: Warm) -> bool:
-        """Go on from a warm state; False when it is not on the way to `head`."""
-        if not 0 < warm.seq <= head.seq:
+    async def _advance(
+        self, thread: ThreadRef, head: Head, warm: Warm, *, through_only: bool
+    ) -> bool:
+        """Go on from a warm state, page by page; False when it is not on the way to `head`."""
+        if warm.seq > head.seq:
             return False
-        # One entry is read again: it tells whether the transcript still is the one that was warm.
-        entries = [e async for e in self._entries(thread, warm.seq - 1, head, through_only=False)]
-        if not entries or entries[0].digest != warm.digest:
-            return False
-        new = entries[1:]
-        if rewrites(new):
-            return False
-        effective = await self._reduced(thread, new, warm.open)
-        warm.extend(effective, head.seq, head.digest)
+        async with aclosing(self._pages(thread, warm.seq, head, through_only)) as pages:
+            async for page in pages:
+                # Tells whether the transcript still is the one that was warm.
+                if (page.before.seq, page.before.digest) != (warm.seq, warm.digest):
+                    return False
+                if rewrites(page.entries):
+                    return False
+                try:
+                    await self._extend(thread, warm, page.entries)
+                except (HistoryCorruptError, OpenCallsError):
+                    return False  # unless a later entry says that it is skipped
+        _check_end(warm, head)
         return True
 
     async def _cold(self, thread: ThreadRef, head: Head, *, through_only: bool) -> Warm:
-        # All entries before the first is reduced: a late one may say that an early one is skipped.
-        entries = [e async for e in self._entries(thread, 0, head, through_only=through_only)]
         warm = Warm()
-        warm.extend(await self._reduced(thread, entries, ()), head.seq, head.digest)
-        return warm
-
-    async def _entries(
-        self, thread: ThreadRef, after: int, head: Head, *, through_only: bool
-    ) -> AsyncIterator[transcript_pb2.Entry]:
-        last: transcript_pb2.Entry | None = None
-        while True:
-            page = await self._transcript.ListEntries(
-                transcript_pb2.ListEntriesRequest(
-                    thread=thread,
-                    seq_after=after,
-                    seq_through=min(after + _PAGE_ENTRIES, head.seq),
-                )
-            )
-            if not through_only and page.head != head:
-                raise _moved(head, page.head)
-            for entry in page.entries:
-                yield entry
-                last = entry
-            # A page may end early, with its bytes; one without entries ends before its time.
-            if not page.entries or page.entries[-1].seq >= head.seq:
-                break
-            after = page.entries[-1].seq
-        found = Head() if last is None else Head(seq=last.seq, digest=last.digest)
-        if found != head:
-            raise _corrupt(f"the transcript has no head {head.seq} with this digest")
-
-    async def _reduced(
-        self, thread: ThreadRef, entries: Sequence[transcript_pb2.Entry], open: tuple[Use, ...]
-    ) -> Effective:
+        if await self._advance(thread, head, warm, through_only=through_only):
+            return warm
+        # A late entry may say that an early one is skipped: all are read before one is reduced.
+        warm = Warm()
+        entries: list[transcript_pb2.Entry] = []
+        async with aclosing(self._pages(thread, 0, head, through_only)) as pages:
+            async for page in pages:
+                entries += page.entries
         try:
-            projections = await self._projections(thread, wanted_operations(entries))
-            effective = reduce(entries, projections, open)
+            await self._extend(thread, warm, entries)
         except HistoryCorruptError as error:
             raise _corrupt(str(error)) from error
         except OpenCallsError as error:
             raise wrong_state(str(error)) from error
-        if effective.open:
-            raise wrong_state(f"{len(effective.open)} tool calls have no results yet")
-        return effective
+        _check_end(warm, head)
+        return warm
+
+    async def _extend(
+        self, thread: ThreadRef, warm: Warm, entries: Sequence[transcript_pb2.Entry]
+    ) -> None:
+        if entries:
+            projections = await self._projections(thread, wanted_operations(entries))
+            effective = reduce(entries, projections, warm.open)
+            warm.extend(effective, entries[-1].seq, entries[-1].digest)
+
+    async def _pages(
+        self, thread: ThreadRef, after: int, head: Head, through_only: bool
+    ) -> AsyncGenerator[transcript_pb2.ListEntriesResponse]:
+        """Everything behind `after` through `head`, one page at least."""
+        starts = deque(range(after, head.seq, _PAGE_ENTRIES) or (after,))
+        asked: deque[tuple[int, Asked]] = deque()
+        try:
+            while starts or asked:
+                while starts and len(asked) <= _PAGES_AHEAD:
+                    start = starts.popleft()
+                    through = min(start + _PAGE_ENTRIES, head.seq)
+                    asked.append((through, self._ask(thread, start, through)))
+                through, asking = asked.popleft()
+                page = await asking
+                if not through_only and page.head != head:
+                    raise _moved(head, page.head)
+                # A page may end early, with its bytes: its rest comes next.
+                if page.entries and page.entries[-1].seq < through:
+                    rest = self._ask(thread, page.entries[-1].seq, through)
+                    asked.appendleft((through, rest))
+                yield page
+        finally:
+            for _, asking in asked:
+                asking.cancel()
+            await asyncio.gather(*(asking for _, asking in asked), return_exceptions=True)
+
+    def _ask(self, thread: ThreadRef, after: int, through: int) -> Asked:
+        request = transcript_pb2.ListEntriesRequest(
+            thread=thread, seq_after=after, seq_through=through
+        )
+        return asyncio.ensure_future(self._transcript.ListEntries(request))
 
     async def _projections(
         self, thread: ThreadRef, operation_ids: Sequence[str]
@@ -129,6 +153,14 @@ class History:
                 continue
             found.update({one.id: one.projection for one in response.operations})
         return found
+
+
+def _check_end(warm: Warm, head: Head) -> None:
+    """Raise CORRUPT unless `head` was reached, WRONG_STATE while a call there has no result."""
+    if (warm.seq, warm.digest) != (head.seq, head.digest):
+        raise _corrupt(f"the transcript has no head {head.seq} with this digest")
+    if warm.open:
+        raise wrong_state(f"{len(warm.open)} tool calls have no results yet")
 
 
 def _moved(expected: Head, found: Head) -> Failure:

@@ -107,9 +107,10 @@ def block_head(block: bytes) -> BlockHead:
     return _BLOCK.decode(block)
 
 
-def rewrites(entries: Iterable[pb.Entry]) -> bool:
+def rewrites(entries: Sequence[pb.Entry]) -> bool:
     """Whether these entries change what entries before them mean: reduce from the start then."""
-    return any(entry.kind in _SKIPPING for entry in entries)
+    skipped = _skipped(entries)
+    return bool(skipped) and not skipped <= {entry.id for entry in entries}
 
 
 def wanted_operations(entries: Iterable[pb.Entry]) -> list[str]:

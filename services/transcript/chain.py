@@ -4,7 +4,9 @@ The chain's header covers every open column of an entry, its commitment the seal
 of a head are repeated inside its seal. So no byte of either can change unnoticed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from foundation.digests import SALT_BYTES, Chain, commitment, frame, new_salt
@@ -36,9 +38,11 @@ class StoredHead:
 EMPTY_HEAD = StoredHead(0, b"", 0, False)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
-    """A row of `entries`. `content` is sealed, None when erased; the attempt is 0, 0 if not set."""
+class StoredEntry(NamedTuple):
+    """A row of `entries`: its columns, as every statement has them first.
+
+    `content` is sealed, None when erased; the attempt is 0, 0 if not set.
+    """
 
     seq: int
     entry_id: str
@@ -74,6 +78,7 @@ class StoredEntry:
         )
 
 
+@lru_cache(maxsize=1024)
 def _chain(key: ThreadKey) -> Chain:
     return Chain(_DOMAIN, "/".join(key))
 
@@ -84,11 +89,17 @@ def seal_content(ring: SealRing, key: ThreadKey, seq: int, body: bytes) -> tuple
     return ring.seal(salt + body, "entries", *key, seq), commitment(salt, body)
 
 
-def open_content(ring: SealRing, key: ThreadKey, seq: int, sealed: bytes) -> tuple[bytes, bytes]:
-    """Serialized content and the commitment to it; raises SealBroken."""
-    opened = ring.open(sealed, "entries", *key, seq)
-    salt, body = opened[:SALT_BYTES], opened[SALT_BYTES:]
-    return body, commitment(salt, body)
+def content_opener(ring: SealRing, key: ThreadKey) -> Callable[[int, bytes], tuple[bytes, bytes]]:
+    """Opens sealed columns of one thread by sequence: serialized content and the commitment to it;
+    raises SealBroken."""
+    opener = ring.opener("entries", *key)
+
+    def opened(seq: int, sealed: bytes) -> tuple[bytes, bytes]:
+        salted = opener.open(sealed, seq)
+        salt, body = salted[:SALT_BYTES], salted[SALT_BYTES:]
+        return body, commitment(salt, body)
+
+    return opened
 
 
 def seal_provider_id(

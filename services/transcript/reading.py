@@ -2,11 +2,17 @@
 
 from counterfoil.transcript.v1 import transcript_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
-from counterfoil.types.v1.reference_pb2 import Attempt, Head
+from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation.errors import Failure
 from foundation.storage import SealBroken, SealRing
-from services.transcript.chain import StoredEntry, StoredHead, ThreadKey, head_holds, open_content
+from services.transcript.chain import (
+    StoredEntry,
+    StoredHead,
+    ThreadKey,
+    content_opener,
+    head_holds,
+)
 
 
 def corrupt(seq: int, message: str) -> Failure:
@@ -26,50 +32,53 @@ def check_head(ring: SealRing, key: ThreadKey, head: StoredHead, seal: bytes) ->
         raise corrupt(0, "does not match its seal")
 
 
-def read_entry(
-    ring: SealRing, key: ThreadKey, entry: StoredEntry, previous: bytes | None, *, is_deleted: bool
-) -> pb.Entry:
-    """The entry behind the stored digest `previous` (None: there is no such row).
+class EntryReader:
+    """Reads stored entries of one thread into messages."""
 
-    Raises CORRUPT when a column does not match the chain or the content its commitment. Content is
-    unset only when the thread `is_deleted`.
-    """
-    if previous is None and entry.seq > 1:
-        raise corrupt(entry.seq - 1, "is missing")
-    if entry.digest_behind(key, previous or b"") != entry.digest:
-        raise corrupt(entry.seq, "does not match its digest")
-    if entry.content is not None:
-        return entry_message(entry, _content(ring, key, entry, entry.content))
-    if not is_deleted:
-        raise corrupt(entry.seq, "has lost its content")
-    return entry_message(entry, None)
+    def __init__(self, ring: SealRing, key: ThreadKey, *, is_deleted: bool) -> None:
+        """Content may be erased, then it is unset, only where the thread `is_deleted`."""
+        self._key = key
+        self._opened = content_opener(ring, key)
+        self._is_deleted = is_deleted
+
+    def read(self, entry: StoredEntry, previous: bytes | None, message: pb.Entry) -> None:
+        """The entry behind the stored digest `previous` (None: there is no such row).
+
+        Raises CORRUPT when a column does not match the chain or the content its commitment.
+        """
+        if previous is None and entry.seq > 1:
+            raise corrupt(entry.seq - 1, "is missing")
+        if entry.digest_behind(self._key, previous or b"") != entry.digest:
+            raise corrupt(entry.seq, "does not match its digest")
+        if entry.content is not None:
+            show_entry(entry, self._content(entry, entry.content), message)
+        elif self._is_deleted:
+            show_entry(entry, None, message)
+        else:
+            raise corrupt(entry.seq, "has lost its content")
+
+    def _content(self, entry: StoredEntry, sealed: bytes) -> bytes:
+        try:
+            body, committed = self._opened(entry.seq, sealed)
+        except SealBroken:
+            raise corrupt(entry.seq, "has content that does not open") from None
+        if committed != entry.commitment:
+            raise corrupt(entry.seq, "has content that does not match its digest")
+        return body
 
 
-def entry_message(entry: StoredEntry, body: bytes | None) -> pb.Entry:
-    """The entry with its serialized content, which is trusted here."""
-    message = pb.Entry(
-        id=entry.entry_id,
-        seq=entry.seq,
-        digest=entry.digest,
-        kind=pb.TranscriptEntryKind.ValueType(entry.kind),
-        turn_id=entry.turn_id,
-        round=entry.round,
-        epoch=entry.epoch,
-    )
+def show_entry(entry: StoredEntry, body: bytes | None, message: pb.Entry) -> None:
+    """Fill an empty message with the entry and its serialized content, which is trusted here."""
+    message.id = entry.entry_id
+    message.seq = entry.seq
+    message.digest = entry.digest
+    message.kind = pb.TranscriptEntryKind.ValueType(entry.kind)
+    message.turn_id = entry.turn_id
+    message.round = entry.round
+    message.epoch = entry.epoch
     if entry.attempt_epoch:
-        attempt = Attempt(epoch=entry.attempt_epoch, number=entry.attempt_number)
-        message.attempt.CopyFrom(attempt)
+        message.attempt.epoch = entry.attempt_epoch
+        message.attempt.number = entry.attempt_number
     if body is not None:
         message.content.SetInParent()
         message.content.MergeFromString(body)
-    return message
-
-
-def _content(ring: SealRing, key: ThreadKey, entry: StoredEntry, sealed: bytes) -> bytes:
-    try:
-        body, committed = open_content(ring, key, entry.seq, sealed)
-    except SealBroken:
-        raise corrupt(entry.seq, "has content that does not open") from None
-    if committed != entry.commitment:
-        raise corrupt(entry.seq, "has content that does not match its digest")
-    return body

@@ -1,8 +1,7 @@
 """The transcript's gRPC surface."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 from counterfoil.transcript.v1 import transcript_pb2 as pb
 from counterfoil.transcript.v1.transcript_pb2_grpc import (
@@ -31,13 +30,16 @@ from services.transcript.chain import (
     seal_provider_id,
 )
 from services.transcript.reading import (
+    EntryReader,
     check_head,
     corrupt,
-    entry_message,
     head_message,
-    read_entry,
+    show_entry,
 )
 from services.transcript.verification import StoredName, Verification
+
+Linked = tuple[StoredEntry, bytes | None]
+"""An entry, and the digest in the row before it."""
 
 _PAGE_ENTRIES = 100
 _PAGE_NAMES = 500
@@ -66,8 +68,10 @@ class Transcript(TranscriptServiceServicer):
             if epoch > head.epoch_max:
                 await self._raise_epoch(connection, key, head, epoch)
             rows, has_more = await store.entries_of_turn(connection, key, request.turn_id)
-        entries = await self._read(key, rows, is_deleted=False)
-        return pb.FenceResponse(head=head_message(head), entries=entries, has_more=has_more)
+        response = pb.FenceResponse(head=head_message(head), has_more=has_more)
+        linked = [(store.entry_of(row), row["previous"]) for row in rows]
+        await self._read(key, linked, response, is_deleted=False)
+        return response
 
     async def AppendEntry(
         self, request: pb.AppendEntryRequest, context: object
@@ -100,10 +104,16 @@ class Transcript(TranscriptServiceServicer):
             return pb.ListEntriesResponse(head=Head())
         head = store.listed_head_of(rows[0])
         check_head(self._ring, key, head, rows[0]["seal"])
-        found = [row for row in rows if row["seq"] is not None]
-        _check_range(found, head, after, through)
-        entries = await self._read(key, found, is_deleted=head.is_deleted)
-        return pb.ListEntriesResponse(entries=entries, head=head_message(head))
+        found = [store.entry_of(row) for row in rows if row["seq"] is not None]
+        before = found.pop(0) if found and found[0].seq <= after else None
+        _check_range(found, head, after, through, rows[0]["through"])
+        response = pb.ListEntriesResponse(head=head_message(head))
+        if before is not None:
+            response.before.seq, response.before.digest = before.seq, before.digest
+        previous = [None if before is None else before.digest, *(e.digest for e in found)]
+        linked = zip(found, previous, strict=False)
+        await self._read(key, linked, response, is_deleted=head.is_deleted)
+        return response
 
     async def ResolveMapping(
         self, request: pb.ResolveMappingRequest, context: object
@@ -160,8 +170,10 @@ class Transcript(TranscriptServiceServicer):
                 return _appended(entry, body)
             if entry.epoch > head.epoch_max:
                 await self._raise_epoch(connection, key, head, entry.epoch)
-        stored = read_entry(self._ring, key, store.entry_of(row), row["previous"], is_deleted=False)
-        return pb.AppendEntryResponse(entry=stored, created=False, head=head_message(head))
+        response = pb.AppendEntryResponse(created=False, head=head_message(head))
+        reader = EntryReader(self._ring, key, is_deleted=False)
+        reader.read(store.entry_of(row), row["previous"], response.entry)
+        return response
 
     async def _locked(
         self, connection: Connection, key: ThreadKey, *, create: bool, check: bool = True
@@ -202,7 +214,7 @@ class Transcript(TranscriptServiceServicer):
             commitment=committed,
             digest=b"",
         )
-        return replace(unlinked, digest=unlinked.digest_behind(key, request.expected_head.digest))
+        return unlinked._replace(digest=unlinked.digest_behind(key, request.expected_head.digest))
 
     def _sealed_names(
         self, key: ThreadKey, seq: int, mappings: Sequence[ToolCallMapping]
@@ -218,20 +230,22 @@ class Transcript(TranscriptServiceServicer):
         ]
 
     async def _read(
-        self, key: ThreadKey, rows: Sequence[Record], *, is_deleted: bool
-    ) -> list[pb.Entry]:
-        entries: list[pb.Entry] = []
+        self,
+        key: ThreadKey,
+        linked: Iterable[Linked],
+        response: pb.FenceResponse | pb.ListEntriesResponse,
+        *,
+        is_deleted: bool,
+    ) -> None:
+        """Add entries to the response."""
+        reader = EntryReader(self._ring, key, is_deleted=is_deleted)
         bytes_read = 0
-        for row in rows:
-            stored = store.entry_of(row)
-            entries.append(
-                read_entry(self._ring, key, stored, row["previous"], is_deleted=is_deleted)
-            )
-            bytes_read += len(stored.content or b"")
+        for entry, previous in linked:
+            reader.read(entry, previous, response.entries.add())
+            bytes_read += len(entry.content or b"")
             if bytes_read > _BREATH_BYTES:
                 bytes_read = 0
                 await asyncio.sleep(0)
-        return entries
 
     async def _verify(self, connection: Connection, key: ThreadKey) -> pb.VerifyTranscriptResponse:
         row = await connection.fetchrow(store.HEAD, *key)
@@ -301,27 +315,27 @@ def _key(thread: ThreadRef) -> ThreadKey:
 
 
 def _appended(entry: StoredEntry, body: bytes) -> pb.AppendEntryResponse:
-    return pb.AppendEntryResponse(
-        entry=entry_message(entry, body),
-        created=True,
-        head=Head(seq=entry.seq, digest=entry.digest),
-    )
+    response = pb.AppendEntryResponse(created=True, head=Head(seq=entry.seq, digest=entry.digest))
+    show_entry(entry, body, response.entry)
+    return response
 
 
-def _check_range(rows: Sequence[Record], head: StoredHead, after: int, through: int) -> None:
+def _check_range(
+    entries: Sequence[StoredEntry], head: StoredHead, after: int, through: int, stored_through: int
+) -> None:
     """Raise CORRUPT when the range has a hole, or the last entry is not the head's.
 
     A page that was cut ends before the range does: what the range ends with is known all the same.
     """
     last = min(through or head.seq, head.seq)
-    if rows and after < rows[-1]["seq"] < rows[-1]["through"] == last:
-        last = rows[-1]["seq"]
+    if entries and after < entries[-1].seq < stored_through == last:
+        last = entries[-1].seq
     expected = after
-    for row in rows:
+    for entry in entries:
         expected += 1
-        if row["seq"] != expected:
+        if entry.seq != expected:
             raise corrupt(expected, "is missing")
     if expected < last:
         raise corrupt(expected + 1, "is missing")
-    if rows and expected == head.seq and rows[-1]["digest"] != head.digest:
+    if entries and expected == head.seq and entries[-1].digest != head.digest:
         raise corrupt(expected, "is not the head's")

@@ -89,23 +89,23 @@ WHERE e.bytes_before < $5::bigint
 ORDER BY e.seq
 """
 
-# Head and entries in one statement, hence of one moment. A page ends behind the entry with which
-# it holds `$6` bytes; `through` is the last sequence of the whole range.
+# Head and entries in one statement, hence of one moment. The entry before the range comes first,
+# for its digest. A page ends behind the entry with which it holds `$6` bytes; `through` is the last
+# sequence of the whole range.
 LIST = """
-SELECT h.seq AS head_seq, h.digest AS head_digest, h.epoch_max, h.is_deleted, h.seal,
-    e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
-    e.content, e.commitment, e.digest, e.through, p.digest AS previous
+SELECT e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
+    CASE WHEN e.seq > $4::bigint THEN e.content END AS content, e.commitment, e.digest, e.through,
+    h.seq AS head_seq, h.digest AS head_digest, h.epoch_max, h.is_deleted, h.seal
 FROM transcript.heads h
 LEFT JOIN (
     SELECT n.*, max(n.seq) OVER () AS through,
-        sum(coalesce(octet_length(n.content), 0)) OVER (ORDER BY n.seq)
-            - coalesce(octet_length(n.content), 0) AS bytes_before
+        sum(CASE WHEN n.seq > $4 THEN octet_length(n.content) END) OVER (
+            ORDER BY n.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS bytes_before
     FROM transcript.entries n
     WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3
-      AND n.seq > $4::bigint AND ($5::bigint = 0 OR n.seq <= $5)
-) e ON e.bytes_before < $6::bigint
-LEFT JOIN transcript.entries p
-    ON p.workspace_id = $1 AND p.session_id = $2 AND p.thread_id = $3 AND p.seq = e.seq - 1
+      AND n.seq >= $4 AND ($5::bigint = 0 OR n.seq <= $5)
+) e ON coalesce(e.bytes_before, 0) < $6::bigint
 WHERE h.workspace_id = $1 AND h.session_id = $2 AND h.thread_id = $3
 ORDER BY e.seq
 """
@@ -180,20 +180,8 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
 
 
 def entry_of(row: Record) -> StoredEntry:
-    """The entry in a row."""
-    return StoredEntry(
-        seq=row["seq"],
-        entry_id=row["entry_id"],
-        kind=row["kind"],
-        turn_id=row["turn_id"],
-        round=row["round"],
-        attempt_epoch=row["attempt_epoch"],
-        attempt_number=row["attempt_number"],
-        epoch=row["epoch"],
-        content=row["content"],
-        commitment=row["commitment"],
-        digest=row["digest"],
-    )
+    """The entry in a row, which begins with its columns."""
+    return StoredEntry._make(row[: len(StoredEntry._fields)])
 
 
 def head_of(row: Record | None) -> StoredHead:

@@ -11,8 +11,8 @@ from services.transcript.chain import (
     StoredEntry,
     StoredHead,
     ThreadKey,
+    content_opener,
     head_holds,
-    open_content,
     open_provider_id,
 )
 
@@ -34,6 +34,7 @@ class Verification:
         """`is_deleted`: the head is a tombstone, so that erased content is as it should be."""
         self._ring = ring
         self._key = key
+        self._content = content_opener(ring, key)
         self._is_deleted = is_deleted
         self._result = pb.VerifyTranscriptResponse()
         self._seq = 0
@@ -86,7 +87,7 @@ class Verification:
             self._find(entry.seq, "content: erased", informational=self._is_deleted)
             return None, None
         try:
-            return open_content(self._ring, self._key, entry.seq, entry.content)
+            return self._content(entry.seq, entry.content)
         except SealBroken:
             self._find(entry.seq, "content: changed, moved, or sealed with an unknown key")
             return None, None

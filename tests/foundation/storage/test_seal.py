@@ -51,6 +51,14 @@ def test_equal_values_are_sealed_differently() -> None:
     assert RING.seal(b"same", 1) != RING.seal(b"same", 1)
 
 
+def test_an_opener_opens_what_lies_below_its_first_parts() -> None:
+    opener = RING.opener("table", "thread")
+    assert opener.open(RING.seal(b"content", "table", "thread", 7), 7) == b"content"
+    for other in (("table", "thread", 8), ("table", "other", 7), ("table", "thread", "7")):
+        with pytest.raises(SealBroken):
+            opener.open(RING.seal(b"content", *other), 7)
+
+
 def test_after_a_rotation_old_values_open_and_new_ones_use_the_new_key(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     old = SealRing.generate(path)

@@ -163,7 +163,7 @@ async def test_a_warm_round_reads_only_what_is_new(bench: Bench) -> None:
         bench.transcript.entries_read = 0
         bench.journal.asked.clear()
         prepared = await bench.prepare(round=round)
-        assert bench.transcript.entries_read == 3  # the last one that was known, and two
+        assert bench.transcript.entries_read == 2
         assert len(bench.journal.asked) == 1
         cold = await bench.another().PrepareRequest(bench.request(round=round, number=2), None)
         assert cold.prepared.body == prepared.body
@@ -404,6 +404,30 @@ async def test_history_comes_in_pages_that_fit_in_a_message(
     cold = await bench.another(WarmCache(0)).PrepareRequest(bench.request(number=2), None)
     assert cold.prepared.body == whole.body
     assert bench.transcript.pages == 3
+
+
+async def test_a_cold_start_is_exact_wherever_its_pages_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.ask(text("kept"))
+    await bench.answer(text("thinks"), use("toolu_1"), uses=(1,))
+    await bench.results(_1=projection("result"))
+    await bench.answer(text("yes"))
+    warm = [await bench.prepare()]
+    await bench.ask(text("too large"))
+    await bench.answer(use("toolu_2"), uses=(0,))
+    await bench.append(WITHHELD, skipped_entry_ids=["tent_5", "tent_6"])
+    await bench.ask(text("next"))
+    warm.append(await bench.prepare(round=1))
+    heads = [prepared.snapshot.transcript_head for prepared in warm]
+    monkeypatch.setattr(transcript_store, "PAGE_BYTES", 1)
+    assert [await bench.rebuild(prepared.snapshot.id) for prepared in warm] == [
+        prepared.body for prepared in warm
+    ]
+    request = bench.request(round=2, head=heads[1])
+    cold = await bench.another(WarmCache(0)).PrepareRequest(request, None)
+    assert cold.prepared.body == warm[1].body
+    assert b"too large" not in cold.prepared.body
 
 
 async def test_results_that_do_not_fit_in_one_message_are_read_in_parts(bench: Bench) -> None:

@@ -129,10 +129,13 @@ async def test_of_racing_twins_one_creates_and_all_agree(bench: Bench) -> None:
 
 async def test_ranges(bench: Bench) -> None:
     await bench.fill(5)
+    by_seq = {entry.seq: entry for entry in (await bench.list()).entries}
     for after, through, expected in [(0, 0, 5), (2, 0, 3), (1, 3, 2), (5, 0, 0), (4, 9, 1)]:
         listed = await bench.list(after, through)
         assert [e.seq for e in listed.entries] == list(range(after + 1, after + 1 + expected))
         assert listed.head.seq == 5
+        assert listed.before.seq == after
+        assert listed.before.digest == (by_seq[after].digest if after else b"")
 
 
 async def test_pages_end_with_their_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
