@@ -1,30 +1,37 @@
-"""Everything in one process on one data folder: `counterfoil run`."""
+"""Everything in one process on one data folder: `counterfoil run`.
 
+What takes long at a start is PostgreSQL's recovery after a crash, and importing ourselves; neither
+waits for the other. So this module imports little before PostgreSQL runs.
+"""
+
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from cli import composition
 from cli.offline import OfflineModel
 from cli.progress import waiting
-from foundation import measures
-from foundation.bootstrap import Kernel
 from foundation.datafolder import DataFolder
 from foundation.postgres import EmbeddedPostgres
 from foundation.settings import SERVICES, Settings
 from foundation.storage import SealRing
-from gateway.app import create_app
-from gateway.limits import Rates
-from gateway.server import serve
+
+if TYPE_CHECKING:
+    from foundation.bootstrap import Kernel
+
+_Update = dict[str, str | SecretStr]
+"""Settings by name."""
 
 
 @dataclass(frozen=True)
 class Embedded:
     """A running embedded deployment."""
 
-    kernel: Kernel
+    kernel: "Kernel"
     settings: Settings
     rest_url: str
     grpc_address: str
@@ -41,64 +48,79 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
     settings.refuse_development_key()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(DataFolder.open(settings.data_dir))
-        settings = await _with_databases(settings, folder, stack)
-        await composition.migrate(settings)
         offline = not settings.model_base_url
-        if offline:
-            model = await OfflineModel.start(record_dir=settings.model_record_dir)
-            stack.push_async_callback(model.stop)
-            update = {
-                "model_base_url": model.url,
-                "model_profile": "offline",
-                "model_api_key": SecretStr("offline"),
-            }
-            settings = settings.model_copy(update=update)
-        kernel = Kernel(
-            settings, _ring(settings, folder), folder.service_key(), boots=folder.boots_id()
-        )
-        stack.push_async_callback(kernel.stop)
-        for service in SERVICES:
-            await composition.starter(service)(kernel)
-        await _void_leases(kernel)
+        settings = await _with_parts(settings, folder, stack)
+        await composition.migrate(settings)
+        kernel = await _services(settings, folder, stack)
         grpc_port = await kernel.host.listen(f"{settings.host}:{settings.grpc_port}")
-        app = create_app(
-            lambda service: kernel.channel(service, credential=""),
-            readiness=lambda: composition.readiness(kernel),
-            rates=Rates(settings.rate_limit_create, settings.rate_limit_read),
-        )
-        kernel.watch(measures.STREAMS.watch(lambda: app.open_streams, "gateway"))
-        rest = await serve(app, settings.host, settings.port)
-        stack.push_async_callback(rest.stop)
+        rest_port = await _front(kernel, stack)
         await composition.starter(composition.RUNNER)(kernel)
         yield Embedded(
             kernel=kernel,
             settings=settings,
-            rest_url=f"http://{settings.host}:{rest.port}",
+            rest_url=f"http://{settings.host}:{rest_port}",
             grpc_address=f"{settings.host}:{grpc_port}",
             model_url=settings.model_base_url,
             offline=offline,
         )
 
 
-async def _void_leases(kernel: Kernel) -> None:
-    """We hold the folder's lock, so no owner that was started on it before can be alive."""
-    from services.ledger.service import void_leases
+async def _with_parts(settings: Settings, folder: DataFolder, stack: AsyncExitStack) -> Settings:
+    """Settings that name a database for every service, and a model: the operator's, or ours, which
+    start while this process imports the rest of itself."""
+    starting = [
+        asyncio.create_task(_databases(settings, folder, stack)),
+        asyncio.create_task(_model(settings, stack)),
+    ]
+    await asyncio.sleep(0)  # each runs until it waits for its process
+    try:
+        composition.load()
+    finally:
+        updates = await composition.together(starting)
+    return settings.model_copy(update={k: v for update in updates for k, v in update.items()})
 
-    await void_leases(kernel)
 
-
-async def _with_databases(
-    settings: Settings, folder: DataFolder, stack: AsyncExitStack
-) -> Settings:
-    """Settings in which every service has a database: the operator's, or the embedded one."""
+async def _databases(settings: Settings, folder: DataFolder, stack: AsyncExitStack) -> _Update:
     missing = [name for name in composition.STATEFUL if not settings.database_url_of(name)]
     if not missing:
-        return settings
+        return {}
     postgres = EmbeddedPostgres()
     with waiting("Starting PostgreSQL …"):
         dsn = SecretStr(await postgres.start(folder.postgres))
     stack.push_async_callback(postgres.stop)
-    return settings.model_copy(update={f"{name}_database_url": dsn for name in missing})
+    return {f"{name}_database_url": dsn for name in missing}
+
+
+async def _model(settings: Settings, stack: AsyncExitStack) -> _Update:
+    if settings.model_base_url:
+        return {}
+    model = await OfflineModel.start(record_dir=settings.model_record_dir)
+    stack.push_async_callback(model.stop)
+    return {
+        "model_base_url": model.url,
+        "model_profile": "offline",
+        "model_api_key": SecretStr("offline"),
+    }
+
+
+async def _services(settings: Settings, folder: DataFolder, stack: AsyncExitStack) -> "Kernel":
+    """A kernel with every service, of which nothing is served yet."""
+    from foundation.bootstrap import Kernel
+    from services.ledger.service import void_leases
+
+    ring = _ring(settings, folder)
+    kernel = Kernel(settings, ring, folder.service_key(), boots=folder.boots_id())
+    stack.push_async_callback(kernel.stop)
+    await composition.together(composition.starter(service)(kernel) for service in SERVICES)
+    # We hold the folder's lock, so no owner that was started on it before can be alive.
+    await void_leases(kernel)
+    return kernel
+
+
+async def _front(kernel: "Kernel", stack: AsyncExitStack) -> int:
+    from cli.front import open_front
+
+    return await open_front(kernel, lambda: composition.readiness(kernel), stack)
 
 
 def _ring(settings: Settings, folder: DataFolder) -> SealRing:

@@ -17,8 +17,9 @@ def settle() -> None:
     which would stop every turn for a tenth of a second, and looks at the rest less often. What it
     frees, it soon needs again: every request is as large as its whole history, and memory that was
     given back costs ten times as much to get, page by page, as a copy into memory that was kept.
+    The little garbage of the start is kept as well: looking for it takes that tenth of a second
+    just when turns wait to go on.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

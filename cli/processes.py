@@ -8,14 +8,11 @@ from dataclasses import dataclass
 import structlog
 
 from cli import composition
-from foundation import measures
+from cli.front import open_front
 from foundation.bootstrap import Kernel
 from foundation.datafolder import SERVICE_KEY_CHARACTERS_MIN
 from foundation.settings import Settings
 from foundation.storage import ConfigurationError, SealRing
-from gateway.app import create_app
-from gateway.limits import Rates
-from gateway.server import serve
 
 _HEALTH_SECONDS = 2.0
 
@@ -66,15 +63,8 @@ async def gateway(settings: Settings) -> AsyncGenerator[Started]:
     async with AsyncExitStack() as stack:
         kernel = _kernel(settings, (), sealed=False)
         stack.push_async_callback(kernel.stop)
-        app = create_app(
-            lambda name: kernel.channel(name, credential=""),
-            readiness=lambda: _remote_readiness(kernel, PUBLIC_SERVICES),
-            rates=Rates(settings.rate_limit_create, settings.rate_limit_read),
-        )
-        kernel.watch(measures.STREAMS.watch(lambda: app.open_streams, "gateway"))
-        rest = await serve(app, settings.host, settings.port)
-        stack.push_async_callback(rest.stop)
-        yield Started(kernel, f"http://{settings.host}:{rest.port}")
+        port = await open_front(kernel, lambda: _remote_readiness(kernel, PUBLIC_SERVICES), stack)
+        yield Started(kernel, f"http://{settings.host}:{port}")
 
 
 def _kernel(settings: Settings, local: Sequence[str], *, sealed: bool) -> Kernel:

@@ -40,7 +40,8 @@ SIZED = {
 }
 
 
-def command_line(socket_folder: str) -> list[str]:
-    """`-c name=value` for every setting."""
+def command_line(socket_folder: str, sync_method: str) -> list[str]:
+    """`-c name=value` for every setting; `sync_method` is one of `syncing`."""
     settings = {**SIZED, **PRIVATE, **DURABLE, "unix_socket_directories": f'"{socket_folder}"'}
+    settings["recovery_init_sync_method"] = sync_method
     return [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

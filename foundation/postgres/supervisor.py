@@ -29,6 +29,7 @@ from foundation.postgres.account import (
     socket_folder,
 )
 from foundation.postgres.processes import PredecessorAlive, end_predecessor
+from foundation.postgres.syncing import file_system_of, mounts, sync_method
 from foundation.storage.connect import DRIVER_ERRORS
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,10 @@ _RESTARTS_MAX = 5
 _RESTARTS_WINDOW_S = 60.0
 _LOG_BYTES_MAX = 16 * 1024 * 1024
 _LOG_TAIL_BYTES = 2_000
+
+# Of the pid file, from 0.
+_SOCKETS_LINE = 4
+_STATUS_LINE = 7
 
 
 class PostgresFailed(Exception):
@@ -56,6 +61,10 @@ class _Places:
     @property
     def cluster(self) -> Path:
         return self.root / "cluster"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.cluster / "postmaster.pid"
 
     @property
     def log(self) -> Path:
@@ -105,7 +114,7 @@ class EmbeddedPostgres:
     def pid_file(self) -> Path:
         """Its first line is the postmaster's pid; see `foundation.failpoints`."""
         assert self._places is not None, "not started"
-        return self._places.cluster / "postmaster.pid"
+        return self._places.pid_file
 
     def _start(self, root: Path) -> str:
         root = root.absolute()
@@ -179,7 +188,9 @@ class EmbeddedPostgres:
     def _spawn_until_ready(self, places: _Places) -> subprocess.Popen[bytes]:
         program = _programs() / "postgres"
         command = [str(program), "-D", str(places.cluster)]
-        command += settings.command_line(str(places.sockets))
+        file_system = file_system_of(places.cluster, mounts())
+        method = sync_method(os.uname().release, file_system)
+        command += settings.command_line(str(places.sockets), method)
         process = self._process = _launch(places, program, command)
         deadline = time.monotonic() + _READY_S
         while not self._stopping.is_set():
@@ -188,7 +199,7 @@ class EmbeddedPostgres:
                     f"PostgreSQL ended with code {process.returncode} instead of starting."
                     f" The end of {places.log}:\n{_log_tail(places.log)}"
                 )
-            if places.socket.exists() and asyncio.run(_ready(places)):
+            if _accepts(places) and asyncio.run(_ready(places)):
                 return process
             if time.monotonic() > deadline:
                 _end(process)
@@ -207,8 +218,9 @@ def running_dsn(root: Path) -> str | None:
         lines = (root / "cluster" / "postmaster.pid").read_text().splitlines()
     except OSError:
         return None
-    # The fifth line names the folder of its socket.
-    return _dsn(Path(lines[4]), settings.DATABASE) if len(lines) > 4 else None
+    if len(lines) <= _SOCKETS_LINE:
+        return None
+    return _dsn(Path(lines[_SOCKETS_LINE]), settings.DATABASE)
 
 
 def _dsn(sockets: Path, database: str) -> str:
@@ -302,6 +314,16 @@ def _launch(
             env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"},
             start_new_session=True,
         )
+
+
+def _accepts(places: _Places) -> bool:
+    """Whether PostgreSQL says that it accepts connections. Trying costs it a process each time,
+    just when it recovers."""
+    try:
+        lines = places.pid_file.read_text().splitlines()
+    except OSError:
+        return False
+    return len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
 
 
 async def _ready(places: _Places) -> bool:

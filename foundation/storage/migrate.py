@@ -68,16 +68,20 @@ async def current(service: str, dsn: str) -> str | None:
     return revision
 
 
+async def outdated(service: str, dsn: str) -> bool:
+    """Whether `migrate` has something to do. Raises Unavailable."""
+    return await current(service, dsn) != head(versions_folder(service))
+
+
 async def migrate(service: str, dsn: str) -> bool:
     """Upgrade the service's schema; True when there was something to do.
 
     All steps are one transaction, under a lock that makes simultaneous callers take turns. Hits the
     failpoints `storage.migrate.before` and `.after`. Raises Unavailable.
     """
-    versions = versions_folder(service)
-    if await current(service, dsn) == head(versions):
+    if not await outdated(service, dsn):
         return False
-    return await _upgrade(service, dsn, versions)
+    return await _upgrade(service, dsn, versions_folder(service))
 
 
 async def _connect(dsn: str, search_path: str = "public") -> Connection:

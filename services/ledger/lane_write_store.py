@@ -14,8 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from services.ledger.lane import Call, Commit, Entry, Round, Session, Thread, Turn
-from services.ledger.log_row import LogHead, Row
-from services.ledger.log_schema import KIND_MARK, KIND_QUEUED
+from services.ledger.log_row import KIND_MARK, KIND_QUEUED, LogHead, Row
 
 # `$1` workspace, `$2` session, `$3` thread. `$4` to `$8` are what the decision was made on;
 # `$25` renews the lease for `$26` milliseconds, by the database's clock.

@@ -8,7 +8,7 @@ from foundation.errors import invalid, not_found
 from foundation.storage import Database, SealRing
 from services.ledger import log_cursor, log_entry, log_page_store, log_times
 from services.ledger.log_probe import SessionProbe
-from services.ledger.log_schema import KIND_QUEUED
+from services.ledger.log_row import KIND_QUEUED
 from services.ledger.log_types import FILTERS
 
 _LIMIT_DEFAULT = 1000

@@ -9,7 +9,13 @@ from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation import json
 from foundation.storage import Record
-from services.ledger.log_schema import HEAD_COLUMNS
+
+KIND_EVENT = 1
+KIND_QUEUED = 2
+KIND_MARK = 3
+
+HEAD_COLUMNS = ("log_position", "log_digest", "last_processed_at")
+"""Columns of a session's row that hold the head of its log: bigint, bytea, timestamptz or null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,6 @@ from sqlalchemy.dialects.postgresql import TIMESTAMP
 
 from services.ledger.tables import metadata
 
-KIND_EVENT = 1
-KIND_QUEUED = 2
-KIND_MARK = 3
-
-HEAD_COLUMNS = ("log_position", "log_digest", "last_processed_at")
-"""Columns of a session's row that hold the head of its log: bigint, bytea, timestamptz or null."""
-
 log = Table(
     "log",
     metadata,
@@ -19,6 +12,7 @@ log = Table(
     Column("session_id", Text, primary_key=True),
     # From 1, without gaps; comes from the session's row, under its lock.
     Column("position", BigInteger, primary_key=True, autoincrement=False),
+    # One of the kinds of `log_row.py`.
     Column("kind", SmallInteger, nullable=False),
     Column("event_id", Text, nullable=False),
     Column("event_type", Text, nullable=False),

@@ -19,8 +19,15 @@ from foundation import json
 from foundation.digests import new_salt
 from foundation.storage import SealRing
 from services.ledger import log_chain
-from services.ledger.log_row import LogHead, Planned, Row, splice
-from services.ledger.log_schema import KIND_EVENT, KIND_MARK, KIND_QUEUED
+from services.ledger.log_row import (
+    KIND_EVENT,
+    KIND_MARK,
+    KIND_QUEUED,
+    LogHead,
+    Planned,
+    Row,
+    splice,
+)
 
 __all__ = ["Draft", "LogHead", "Planned", "Row", "plan", "render", "splice"]
 

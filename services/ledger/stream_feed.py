@@ -10,8 +10,7 @@ from foundation import telemetry
 from foundation.storage import Unavailable
 from services.ledger import previews
 from services.ledger.log_entry import Entry
-from services.ledger.log_row import Planned, Row, splice
-from services.ledger.log_schema import KIND_MARK, KIND_QUEUED
+from services.ledger.log_row import KIND_MARK, KIND_QUEUED, Planned, Row, splice
 from services.ledger.stream_subscriber import Delivery, Subscriber
 
 _log = logging.getLogger(__name__)

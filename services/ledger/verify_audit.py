@@ -14,8 +14,7 @@ from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation.storage import SealBroken, SealRing
 from services.ledger import log_chain
-from services.ledger.log_row import LogHead
-from services.ledger.log_schema import KIND_EVENT, KIND_MARK, KIND_QUEUED
+from services.ledger.log_row import KIND_EVENT, KIND_MARK, KIND_QUEUED, LogHead
 from services.ledger.log_types import THREAD_IDLE
 
 _FINDINGS_MAX = 1000

@@ -236,15 +236,13 @@ async def _running(role: str, report: Report) -> AsyncGenerator[Any]:
 
 def _import_everything() -> None:
     from cli import composition
-    from foundation.settings import SERVICES
 
-    names = ["cli.embedded", "cli.main", "cli.processes", "foundation.storage.migrate"]
+    composition.load()
+    names = ["cli.embedded", "cli.main", "cli.processes"]
     names += ["services.runner.adapter.transport"]
     names += ["tests.support.platform_tool", "uvicorn.protocols.http.httptools_impl"]
     for name in names:
         importlib.import_module(name)
-    for service in (*SERVICES, composition.RUNNER):
-        composition.starter(service)
 
 
 def _die_with(parent: int) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 import services
 from foundation import failpoints
 from foundation.storage import ConfigurationError
-from foundation.storage.migrate import current, head, migrate, versions_folder
+from foundation.storage.migrate import current, head, migrate, outdated, versions_folder
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares, sql_constants
 from tests.support.processes import python_environment
 
@@ -61,7 +61,9 @@ def declared(*extra: Column[str]) -> MetaData:
 
 async def test_versions_are_applied_once(sample: Sample, empty_dsn: str) -> None:
     assert await current("sample", empty_dsn) is None
+    assert await outdated("sample", empty_dsn)
     assert await migrate("sample", empty_dsn)
+    assert not await outdated("sample", empty_dsn)
     assert not await migrate("sample", empty_dsn)
     sample.add("0002", "0001", SECOND)
     assert await migrate("sample", empty_dsn)

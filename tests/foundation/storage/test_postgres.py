@@ -181,6 +181,26 @@ async def test_after_kill_9_of_its_process_it_ends_and_every_answered_commit_is_
         assert len(stored) == len(rows)
 
 
+async def test_nobody_tries_to_connect_while_it_recovers(
+    server: EmbeddedPostgres, folder: Path
+) -> None:
+    with start_writer(folder) as writer:
+        assert writer.stdout is not None
+        assert [writer.stdout.readline() for _ in range(20)]
+        writer.send_signal(signal.SIGSTOP)  # or it would start the server again
+        for pid in servers_on(folder / "cluster"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        writer.kill()
+    await until(lambda: servers_on(folder / "cluster") == [])
+    log = folder / "postgres.log"
+    before = log.stat().st_size
+    await server.start(folder)
+    said = log.read_bytes()[before:].decode()
+    assert "automatic recovery in progress" in said
+    assert "FATAL" not in said
+
+
 async def test_a_pid_file_with_a_recycled_pid_does_not_hinder_a_start(
     server: EmbeddedPostgres, folder: Path
 ) -> None:

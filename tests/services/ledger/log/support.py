@@ -7,8 +7,7 @@ from typing import Any
 
 from foundation.storage import Connection, Database, SealRing
 from services.ledger.log_probe import Reader, SessionHead
-from services.ledger.log_row import LogHead, Planned
-from services.ledger.log_schema import KIND_MARK, KIND_QUEUED
+from services.ledger.log_row import KIND_MARK, KIND_QUEUED, LogHead, Planned
 from services.ledger.log_writer import Draft, plan
 
 RING = SealRing("k1", {"k1": bytes(32)})

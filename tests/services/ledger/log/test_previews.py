@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foundation.storage import Database
 from services.ledger.log_entry import Entry
-from services.ledger.log_schema import KIND_EVENT
+from services.ledger.log_row import KIND_EVENT
 from services.ledger.previews import Admission, Spans
 from services.ledger.stream import Hub
 from services.ledger.stream_subscriber import Limits

@@ -20,7 +20,7 @@ from foundation import ids
 from foundation.errors import Failure
 from services.ledger import admission, barrier, claiming, commits, interrupt, notices, rounds
 from services.ledger.lane import OVER, Call, Ended, Lane, Session, Source, Thread, Turn
-from services.ledger.log_schema import KIND_MARK, KIND_QUEUED
+from services.ledger.log_row import KIND_MARK, KIND_QUEUED
 from services.ledger.log_writer import LogHead
 from tests.services.ledger.turns import driver
 from tests.services.ledger.turns.driver import ALLOW, ASK, CUSTOM, PLATFORM
