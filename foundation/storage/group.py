@@ -32,6 +32,7 @@ class Group:
         self._connections = connections
         self._waiting: deque[_Member] = deque()
         self._sent: list[_Member] = []
+        self._busy = False
         self._sender: asyncio.Task[None] | None = None
         self._abandoned = False
 
@@ -42,15 +43,25 @@ class Group:
         may have happened; a transaction for which nobody waits any more is cut off.
         """
         loop = asyncio.get_running_loop()
+        if not self._busy:
+            self._busy = True
+            try:
+                return await self._run_alone(args)
+            finally:
+                self._go_on(loop)
         member = _Member(args, weight, loop.create_future())
         self._waiting.append(member)
-        if self._sender is None:
-            self._sender = loop.create_task(self._send_all(), name="group-commit")
         try:
             return await member.rows
         except asyncio.CancelledError:
             self._left()
             raise
+
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send what came meanwhile, if there is something."""
+        self._busy = bool(self._waiting)
+        if self._busy:
+            self._sender = loop.create_task(self._send_all(), name="group-commit")
 
     def _left(self) -> None:
         """A caller has left: a transaction for which nobody waits any more is cut off, once."""
@@ -73,6 +84,7 @@ class Group:
                     self._sent = []
         finally:
             self._sender = None
+            self._busy = False
             for member in self._waiting:  # this process stops
                 member.rows.cancel()
 
@@ -126,19 +138,26 @@ class Group:
     async def _one_by_one(self, members: list[_Member]) -> None:
         for member in members:
             try:
-                rows = await self._run([member])
+                rows = await self._run_alone(member.args)
             except Exception as error:
                 _fail(member, error)
             else:
                 _settle(member, rows)
 
     async def _run(self, members: list[_Member]) -> list[Record]:
+        calls = [(*member.args, call) for call, member in enumerate(members)]
         connection = await self._connections.acquire()
         try:
-            if len(members) == 1:
-                return await connection.fetch(self._sql, *members[0].args, 0)
-            calls = [(*member.args, call) for call, member in enumerate(members)]
             return await connection.fetchmany(self._sql, calls)
+        except DRIVER_ERRORS as error:
+            raise_uncommitted(error, connection)
+        finally:
+            self._connections.release(connection)
+
+    async def _run_alone(self, args: tuple[object, ...]) -> list[Record]:
+        connection = await self._connections.acquire()
+        try:
+            return await connection.fetch(self._sql, *args, 0)
         except DRIVER_ERRORS as error:
             raise_uncommitted(error, connection)
         finally:

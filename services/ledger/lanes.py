@@ -8,7 +8,7 @@ what `apply` falls back to.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -76,15 +76,30 @@ class Lanes:
             return change
         loop = asyncio.get_running_loop()
         job = Job(failpoint, decide, copy_context(), loop.create_future())
-        desk = self._desks.setdefault(key, Desk())
+        desk = self._desks.get(key)
+        if desk is None:
+            desk = self._desks[key] = Desk(deque((job,)))
+            await self._work_alone(key, desk)
+            return await job.result
         desk.jobs.append(job)
-        if desk.task is None:
-            desk.task = loop.create_task(self._work(key, desk), name="ledger-lane")
         try:
             return await job.result
         except asyncio.CancelledError:
             desk.left()
             raise
+
+    async def _work_alone(self, key: Key, desk: Desk) -> None:
+        """Decide and store the only change, in its caller's task; what comes meanwhile gets one of
+        its own."""
+        try:
+            await self._round(key, desk, most=1)
+        finally:
+            desk.busy = []
+            if desk.jobs:
+                work = self._work(key, desk)
+                desk.task = asyncio.get_running_loop().create_task(work, name="ledger-lane")
+            else:
+                del self._desks[key]
 
     async def _work(self, key: Key, desk: Desk) -> None:
         """Decide and store what waits for a session, until nothing waits."""
@@ -99,18 +114,17 @@ class Lanes:
                     desk.busy = []
         finally:
             desk.task = None
-            if self._desks.get(key) is desk:
-                del self._desks[key]
+            del self._desks[key]
             for job in desk.jobs:  # this process stops
                 job.result.cancel()
 
-    async def _round(self, key: Key, desk: Desk) -> None:
+    async def _round(self, key: Key, desk: Desk, most: int = _BATCH_MAX) -> None:
         """Take changes as long as they can be decided on a copy, then store them together."""
         lane = self._lanes.get(key)
         taken: list[tuple[Job, Change]] = []
         alone: Job | None = None
         size = rows = 0
-        while desk.jobs and alone is None and len(taken) < _BATCH_MAX:
+        while desk.jobs and alone is None and len(taken) < most:
             if rows > _BATCH_ROWS_MAX or size > _BATCH_BYTES_MAX:
                 break
             job = desk.jobs.popleft()
