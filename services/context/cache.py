@@ -53,10 +53,10 @@ class Warm:
 
     def extend(self, effective: Effective, seq: int, digest: bytes) -> None:
         """Go on to a later head: `effective` is the reduction of what lies between."""
-        for message in materialize(effective.items):
-            if self.messages:
-                self.messages += b","
-            self.messages += message
+        new = materialize(effective.items)
+        if new and self.messages:
+            self.messages += b","
+        self.messages += b",".join(new)
         self.open = effective.open
         self.seq, self.digest = seq, digest
 

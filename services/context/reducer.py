@@ -10,7 +10,7 @@ Transitions and checkpoints, when they come, become arguments of `reduce`.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from counterfoil.journal.v1.journal_pb2 import Projection
@@ -58,8 +58,7 @@ class Result:
     is_error: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One piece of effective history. `blocks` are exact JSON, behind the results if there are
     any."""
 
@@ -159,7 +158,8 @@ def _item(
     if entry.kind in _SPOKEN:
         return Item("input", entry.seq, tuple(content.blocks)), ()
     if entry.kind == _ANSWER:
-        return Item("answer", entry.seq, tuple(content.blocks)), _uses(entry)
+        blocks = tuple(content.blocks)
+        return Item("answer", entry.seq, blocks), _uses(entry.seq, blocks)
     if entry.kind != _RESULTS:
         raise HistoryCorruptError(f"transcript entry {entry.seq} has an unknown kind")
     if [r.block_index for r in content.results] != [use.block_index for use in open]:
@@ -173,9 +173,9 @@ def _item(
     return Item("results", entry.seq, tuple(content.trailing_blocks), results), ()
 
 
-def _uses(entry: pb.Entry) -> tuple[Use, ...]:
+def _uses(seq: int, blocks: tuple[bytes, ...]) -> tuple[Use, ...]:
     uses: list[Use] = []
-    for index, block in enumerate(entry.content.blocks):
+    for index, block in enumerate(blocks):
         try:
             head = block_head(block)
             if head.type == "tool_use":
@@ -183,7 +183,7 @@ def _uses(entry: pb.Entry) -> tuple[Use, ...]:
                 uses.append(Use(index, msgspec.json.decode(raw_id, type=str), raw_id))
         except msgspec.DecodeError:
             raise HistoryCorruptError(
-                f"transcript entry {entry.seq}: block {index} cannot be read"
+                f"transcript entry {seq}: block {index} cannot be read"
             ) from None
     return tuple(uses)
 
