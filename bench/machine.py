@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-_PACKAGES = ("anthropic", "asyncpg", "grpcio", "uvicorn", "uvloop")
+_PACKAGES = ("aiohttp", "anthropic", "asyncpg", "grpcio", "uvicorn", "uvloop")
 
 
 def describe() -> dict[str, str]:

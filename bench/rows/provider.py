@@ -1,4 +1,4 @@
-"""What one provider request costs this process: the official client as the runner's transport."""
+"""What one provider request costs this process: the runner's adapter, from bytes to an answer."""
 
 import time
 
@@ -21,7 +21,7 @@ async def provider(plan: Plan) -> list[Sample]:
     """CPU of this process per streamed request, one after the other, on a kept connection."""
     body = msgspec.json.encode(_REQUEST)
     model = await OfflineModel.start()
-    adapter = await MessagesAdapter.create(model.url, "offline")
+    adapter = MessagesAdapter(model.url, "offline")
     count = plan.count(500)
     try:
         for _ in range(plan.count(50)):
@@ -34,7 +34,7 @@ async def provider(plan: Plan) -> list[Sample]:
         await adapter.close()
         await model.stop()
     note = (
-        "mean CPU time of the client's process: the anthropic client and our assembly of the"
-        f" answer; with the offline model's part {short(wall / count * 1e3)} ms pass"
+        "mean CPU time of the client's process: request, stream and our assembly of the answer;"
+        f" with the offline model's part {short(wall / count * 1e3)} ms pass"
     )
     return [Sample("provider_cpu", cpu / count * 1e3, n=count, note=note)]

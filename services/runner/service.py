@@ -17,7 +17,7 @@ from services.runner.retrying import RetryPolicy
 async def start(kernel: Kernel) -> None:
     """Attaches a runner to the ledger for as long as the kernel runs."""
     settings = kernel.settings
-    adapter = await MessagesAdapter.create(
+    adapter = MessagesAdapter(
         base_url=settings.model_base_url,
         api_key=settings.model_api_key.get_secret_value(),
         auth=settings.model_auth,

@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
 
 from services.runner.adapter.assemble import Answer, Assembly, Piece, whole
-
-if TYPE_CHECKING:
-    import httpx2
+from services.runner.adapter.failures import ProviderFailure
+from services.runner.adapter.frames import Frames
+from services.runner.adapter.transport import Auth, Response, Transport
 
 _WHOLE_SECONDS = 600.0
 _REST_SECONDS = 0.25
@@ -19,38 +18,19 @@ class MessagesAdapter:
     """Speaks to one provider endpoint; one per process, shared by all turns."""
 
     def __init__(
-        self,
-        base_url: str,
-        api_key: str,
-        auth: Literal["x-api-key", "bearer"] = "x-api-key",
-        *,
-        idle_seconds: float = 90.0,
+        self, base_url: str, api_key: str, auth: Auth = "x-api-key", *, idle_seconds: float = 90.0
     ) -> None:
         """`base_url` is without `/v1`; `idle_seconds` is the longest silence within a stream.
 
-        Use `create` inside an event loop: the first one imports the client, which takes a second.
+        Made inside the event loop that uses it. Raises ValueError when the address or the key
+        cannot be used.
         """
-        from services.runner.adapter import transport
-
-        self._use = transport
-        self._client = self._use.Transport(base_url, api_key, auth)
+        self._transport = Transport(base_url, api_key, auth)
         self._idle_seconds = idle_seconds
-
-    @classmethod
-    async def create(
-        cls,
-        base_url: str,
-        api_key: str,
-        auth: Literal["x-api-key", "bearer"] = "x-api-key",
-        *,
-        idle_seconds: float = 90.0,
-    ) -> "MessagesAdapter":
-        """The same without holding up the event loop."""
-        return await asyncio.to_thread(cls, base_url, api_key, auth, idle_seconds=idle_seconds)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.close()
+        await self._transport.close()
 
     async def call(
         self,
@@ -68,39 +48,44 @@ class MessagesAdapter:
         connection at once.
         """
         patience = self._idle_seconds if stream else max(_WHOLE_SECONDS, self._idle_seconds)
-        response = await self._client.open(body, patience, betas)
-        request_id = self._use.request_id_of(response)
+        response = await self._transport.open(body, patience, betas)
+        request_id = response.request_id
         assembly = Assembly(request_id)
         try:
-            if self._use.is_stream(response):
-                await self._follow(response, assembly, on_piece)
-                return await _finish(assembly.answer, response.num_bytes_downloaded)
-            read = await response.aread()
+            if response.is_stream:
+                await _follow(response, assembly, on_piece)
+                return await _finish(assembly.answer, response.size)
+            read = await response.rest()
             return await _finish(lambda: whole(read, request_id), len(read))
-        except Exception as error:
-            failure = self._use.failure_of(error, patience, begun=True)
+        except ProviderFailure as failure:
             failure.provider_request_id = request_id
             failure.usage = assembly.usage()
-            if failure is error:
-                raise
-            raise failure from error
+            raise
         finally:
-            await response.aclose()
+            response.close()
 
-    async def _follow(
-        self, response: "httpx2.Response", assembly: Assembly, on_piece: Callable[[Piece], None]
-    ) -> None:
-        frames = self._use.frames(response)
-        async for event, data in frames:
+
+async def _follow(
+    response: Response, assembly: Assembly, on_piece: Callable[[Piece], None]
+) -> None:
+    frames = Frames()
+    while not assembly.complete and (some := await response.some()):
+        for event, data in frames.feed(some):
+            # Nothing to anybody, but proxies send it to keep a connection busy.
+            if event is None and not data:
+                continue
             for piece in assembly.feed(event, data):
                 on_piece(piece)
-            if assembly.complete:
-                break
-        # A body that is read to its end leaves the connection usable; the answer is here anyway.
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_REST_SECONDS):
-                async for _ in frames:
-                    pass
+    if not response.ended:
+        await _drain(response)
+
+
+async def _drain(response: Response) -> None:
+    """A body that is read to its end leaves the connection usable; the answer is here anyway."""
+    with contextlib.suppress(ProviderFailure, TimeoutError):
+        async with asyncio.timeout(_REST_SECONDS):
+            while await response.some():
+                pass
 
 
 async def _finish(make: Callable[[], Answer], size: int) -> Answer:

@@ -15,6 +15,6 @@ def provider() -> Generator[Server]:
 
 @pytest.fixture
 async def adapter(provider: Server) -> AsyncGenerator[MessagesAdapter]:
-    made = await MessagesAdapter.create(provider.url, "key", idle_seconds=5)
+    made = MessagesAdapter(provider.url, "key", idle_seconds=5)
     yield made
     await made.close()

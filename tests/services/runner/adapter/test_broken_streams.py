@@ -37,7 +37,7 @@ async def test_a_cut_stream_is_truncated(adapter: MessagesAdapter, how: str, aft
 
 
 async def test_silence_within_a_stream_ends_it(provider: Server) -> None:
-    impatient = await MessagesAdapter.create(provider.url, "key", idle_seconds=0.3)
+    impatient = MessagesAdapter(provider.url, "key", idle_seconds=0.3)
     began = time.monotonic()
     failure = await failure_of(impatient, {"content": ["much text"], "chunks": 4, "stall": 2})
     assert 0.3 <= time.monotonic() - began < 3
@@ -49,7 +49,7 @@ async def test_silence_within_a_stream_ends_it(provider: Server) -> None:
 async def test_silence_before_the_headers_ends_a_stream_but_not_a_whole_answer(
     provider: Server,
 ) -> None:
-    impatient = await MessagesAdapter.create(provider.url, "key", idle_seconds=0.2)
+    impatient = MessagesAdapter(provider.url, "key", idle_seconds=0.2)
     step = {"content": ["late"], "delay_ms": 500}
     assert (await failure_of(impatient, step)).kind == "timeout"
     assert (await ask(impatient, step, stream=False)).blocks
@@ -57,7 +57,7 @@ async def test_silence_before_the_headers_ends_a_stream_but_not_a_whole_answer(
 
 
 async def test_a_slow_stream_is_not_silent(provider: Server) -> None:
-    impatient = await MessagesAdapter.create(provider.url, "key", idle_seconds=0.4)
+    impatient = MessagesAdapter(provider.url, "key", idle_seconds=0.4)
     step = {"content": ["much text"], "chunks": 8, "chunk_delay_ms": 100}
     assert (await ask(impatient, step)).blocks == (b'{"type":"text","text":"much text"}',)
     await impatient.close()
@@ -92,7 +92,7 @@ async def test_a_closed_port_is_unreachable() -> None:
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    adapter = await MessagesAdapter.create(f"http://127.0.0.1:{port}", "key")
+    adapter = MessagesAdapter(f"http://127.0.0.1:{port}", "key")
     failure = await failure_of(adapter, "x")
     assert (failure.kind, failure.retryable) == ("unreachable", True)
     await adapter.close()

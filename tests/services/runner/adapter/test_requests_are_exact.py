@@ -89,7 +89,7 @@ def hostile_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_bytes_and_credential(auth: transport.Auth, present: str, absent: str) -> None:
     async with wire(http(events(BEGIN, END), SSE)) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "the-key", auth)
+        adapter = MessagesAdapter(kept.url, "the-key", auth)
         await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
     assert kept.bodies == [ODD]
@@ -98,7 +98,10 @@ async def test_bytes_and_credential(auth: transport.Auth, present: str, absent: 
     assert present in head
     assert absent not in head
     assert "from-environment" not in head
-    assert "\r\nanthropic-version: 20" in head
+    assert "\r\nanthropic-version: 2023-06-01\r\n" in head
+    assert "\r\nuser-agent: counterfoil/" in head
+    for name in ("content-type", "accept-encoding", "user-agent", "host", "content-length"):
+        assert head.count(f"\r\n{name}: ") == 1
     assert "\r\ncontent-type: application/json\r\n" in head
     assert "\r\naccept-encoding: identity\r\n" in head
 
@@ -109,7 +112,7 @@ async def test_bytes_and_credential(auth: transport.Auth, present: str, absent: 
 )
 async def test_beta_features_are_named_in_a_header(betas: tuple[str, ...], header: str) -> None:
     async with wire(http(events(BEGIN, END), SSE)) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "k")
+        adapter = MessagesAdapter(kept.url, "k")
         await adapter.call(ODD, stream=True, on_piece=ignore, betas=betas)
         await adapter.close()
     assert kept.bodies == [ODD]
@@ -120,7 +123,7 @@ async def test_beta_features_are_named_in_a_header(betas: tuple[str, ...], heade
 
 async def test_a_base_url_may_have_a_path() -> None:
     async with wire(http(events(BEGIN, END), SSE)) as kept:
-        adapter = await MessagesAdapter.create(f"{kept.url}/gateway/", "k")
+        adapter = MessagesAdapter(f"{kept.url}/gateway/", "k")
         await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
     assert kept.heads[0].startswith("post /gateway/v1/messages ")
@@ -128,7 +131,7 @@ async def test_a_base_url_may_have_a_path() -> None:
 
 async def test_connections_are_used_again() -> None:
     async with wire(http(events(BEGIN, END), SSE)) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "k")
+        adapter = MessagesAdapter(kept.url, "k")
         for _ in range(3):
             await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
@@ -138,7 +141,7 @@ async def test_connections_are_used_again() -> None:
 async def test_redirects_are_not_followed() -> None:
     location = "location: http://127.0.0.1:1/elsewhere"
     async with wire(http(b"", location, status="307 Temporary Redirect")) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "k")
+        adapter = MessagesAdapter(kept.url, "k")
         with pytest.raises(ProviderFailure) as caught:
             await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
@@ -148,7 +151,7 @@ async def test_redirects_are_not_followed() -> None:
 
 async def test_failures_are_not_retried() -> None:
     async with wire(http(b"{}", JSON, status="529 Overloaded")) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "k")
+        adapter = MessagesAdapter(kept.url, "k")
         with pytest.raises(ProviderFailure):
             await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
@@ -158,12 +161,12 @@ async def test_failures_are_not_retried() -> None:
 async def test_the_answer_s_own_type_decides_how_it_is_read() -> None:
     block = b'{"type":"odd"}'
     async with wire(http(b'{"content":[%b],"stop_reason":"end_turn"}' % block, JSON)) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "k")
+        adapter = MessagesAdapter(kept.url, "k")
         answer = await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
     assert answer.blocks == (block,)
     async with wire(http(events(BEGIN, END), SSE)) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "k")
+        adapter = MessagesAdapter(kept.url, "k")
         assert (await adapter.call(ODD, stream=False, on_piece=ignore)).blocks == ()
         await adapter.close()
 
@@ -183,7 +186,7 @@ async def test_the_answer_s_own_type_decides_how_it_is_read() -> None:
 )
 async def test_what_is_no_answer_is_a_bad_answer(response: bytes) -> None:
     async with wire(response) as kept:
-        adapter = await MessagesAdapter.create(kept.url, "k")
+        adapter = MessagesAdapter(kept.url, "k")
         with pytest.raises(ProviderFailure) as caught:
             await adapter.call(ODD, stream=True, on_piece=ignore)
         await adapter.close()
@@ -194,7 +197,7 @@ async def test_an_endless_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "ANSWER_BYTES_MAX", 1000)
     for response in (http(b" " * 2000, JSON), http(b"data: " + b"x" * 2000, SSE)):
         async with wire(response) as kept:
-            adapter = await MessagesAdapter.create(kept.url, "k")
+            adapter = MessagesAdapter(kept.url, "k")
             with pytest.raises(ProviderFailure) as caught:
                 await adapter.call(ODD, stream=True, on_piece=ignore)
             await adapter.close()
@@ -204,3 +207,18 @@ async def test_an_endless_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_key_is_required() -> None:
     with pytest.raises(ValueError, match="key"):
         MessagesAdapter("http://127.0.0.1:1", "")
+
+
+@pytest.mark.parametrize("key", ["k\n", " k", "k\r\nx: y", "ключ"])
+def test_a_key_that_no_header_holds_is_refused_at_the_start(key: str) -> None:
+    with pytest.raises(ValueError, match="key"):
+        MessagesAdapter("http://127.0.0.1:1", key)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "model", "ftp://host", "http://", "http://k:s@host", "http://host?a=1", "http://host#a"],
+)
+def test_an_address_that_is_more_or_less_than_host_and_path_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="address"):
+        MessagesAdapter(url, "k")
