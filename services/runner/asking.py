@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from counterfoil.context.v1 import context_pb2
 from counterfoil.journal.v1 import journal_pb2
@@ -36,7 +36,6 @@ MODEL_CALL_SECONDS_MAX = 3600
 PROVIDER = "messages"
 
 A = TypeVar("A")
-B = TypeVar("B")
 
 
 class Refused(Exception):
@@ -146,7 +145,7 @@ class Asker:
             request_digest=snapshot.request_digest,
             snapshot_id=snapshot.id,
         )
-        begun, _ = await _both(
+        begun = await _both(
             answered(self._to.turns.BeginRound, begin),
             answered(self._to.journal.StartModelCall, start),
         )
@@ -165,17 +164,7 @@ class Asker:
                 previews.add(previewer.add(piece))
 
             called = self._bounded_call(prepared, stream, on_piece)
-            calling = asyncio.create_task(observed.call(self._turn, called))
-            interrupt = asyncio.create_task(self._turn.interrupt.wait())
-            try:
-                await asyncio.wait({calling, interrupt}, return_when=asyncio.FIRST_COMPLETED)
-                if interrupt.done():
-                    raise Interrupted
-                return calling.result()
-            finally:
-                interrupt.cancel()
-                calling.cancel()
-                await asyncio.gather(calling, interrupt, return_exceptions=True)
+            return await observed.call(self._turn, called)
 
     async def _bounded_call(
         self,
@@ -183,17 +172,28 @@ class Asker:
         stream: bool,
         on_piece: Callable[[Piece], None],
     ) -> Answer:
-        """The provider call until its deadline: a stream that trickles is never silent."""
-        limit = asyncio.timeout(MODEL_CALL_SECONDS_MAX)
+        """The provider call until an interrupt, which ends its time, or until its deadline: a
+        stream that trickles is never silent."""
+        limit, interrupt = asyncio.timeout(MODEL_CALL_SECONDS_MAX), self._turn.interrupt
+        if interrupt.is_set():
+            raise Interrupted
+
+        def end() -> None:
+            if not limit.expired():
+                limit.reschedule(0)
+
         try:
             async with limit:
-                return await self._adapter.call(
-                    prepared.body, stream=stream, on_piece=on_piece, betas=prepared.betas
-                )
-        except TimeoutError:
-            if limit.expired():
-                raise endless(MODEL_CALL_SECONDS_MAX) from None
-            raise
+                with interrupt.telling(end):
+                    return await self._adapter.call(
+                        prepared.body, stream=stream, on_piece=on_piece, betas=prepared.betas
+                    )
+        except Exception:
+            if not limit.expired():
+                raise
+            if interrupt.is_set():
+                raise Interrupted from None
+            raise endless(MODEL_CALL_SECONDS_MAX) from None
 
     def _previewer(self, known: _Attempt) -> Previewer:
         def event_id(block_index: int) -> str:
@@ -287,11 +287,17 @@ class _Previews:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-async def _both(first: Awaitable[A], second: Awaitable[B]) -> tuple[A, B]:
-    """Both results; both are awaited to their end before the first failure is raised, because an
-    unanswered write may not be passed over."""
-    one, two = await asyncio.gather(first, second, return_exceptions=True)
-    for result in (one, two):
-        if isinstance(result, BaseException):
-            raise result
-    return cast(A, one), cast(B, two)
+async def _both(first: Coroutine[Any, Any, A], second: Awaitable[object]) -> A:
+    """The first result, when both are there; both are awaited to their end before the first failure
+    is raised, because an unanswered write may not be passed over."""
+    beside = asyncio.create_task(first)
+    try:
+        await second
+    except asyncio.CancelledError:
+        beside.cancel()
+        await asyncio.gather(beside, return_exceptions=True)
+        raise
+    except Exception:
+        await beside
+        raise
+    return await beside

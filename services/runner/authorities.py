@@ -84,11 +84,11 @@ async def answered(call: Callable[..., Awaitable[T]], request: object) -> T:
     are.
     """
     pause = _PAUSE_SECONDS
-    for last in (*([False] * (_REPEATS - 1)), True):
+    for call_number in range(1, _REPEATS + 1):
         try:
             return await call(request, timeout=_CALL_SECONDS)
         except Failure as failure:
-            if _may_be_repeated(failure) and not last:
+            if _may_be_repeated(failure) and call_number < _REPEATS:
                 await asyncio.sleep(pause)
                 pause *= 2
                 continue

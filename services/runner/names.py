@@ -5,77 +5,80 @@ a round's answer. What depends on an answer (spans, provider calls, events, oper
 calls) contains the attempt.
 """
 
+from functools import lru_cache
+
 from counterfoil.types.v1 import reference_pb2
 
 from foundation import ids
 
 Attempt = reference_pb2.Attempt
 
+# An answer's ids are asked for when it is previewed, stored and published.
+_derived = lru_cache(maxsize=1024)(ids.derived)
+
 
 def input_entry(turn_id: str) -> str:
     """Transcript entry of a turn's input."""
-    return ids.derived("entry", "input", turn_id)
+    return _derived("entry", "input", turn_id)
 
 
 def answer_entry(turn_id: str, round_: int) -> str:
     """Transcript entry of a round's answer."""
-    return ids.derived("entry", "answer", turn_id, round_)
+    return _derived("entry", "answer", turn_id, round_)
 
 
 def results_entry(turn_id: str, round_: int) -> str:
     """Transcript entry of a round's results."""
-    return ids.derived("entry", "results", turn_id, round_)
+    return _derived("entry", "results", turn_id, round_)
 
 
 def continue_entry(turn_id: str, round_: int) -> str:
     """Transcript entry that lets the cut-off answer of a round go on."""
-    return ids.derived("entry", "continue", turn_id, round_)
+    return _derived("entry", "continue", turn_id, round_)
 
 
 def withheld_entry(turn_id: str) -> str:
     """Transcript entry that takes a turn out of the history, because no request could hold it."""
-    return ids.derived("entry", "withheld", turn_id)
+    return _derived("entry", "withheld", turn_id)
 
 
 def note_entry(operation_id: str) -> str:
     """Transcript entry that tells of a late outcome."""
-    return ids.derived("entry", "note", operation_id)
+    return _derived("entry", "note", operation_id)
 
 
 def abandoned_entry(turn_id: str, epoch: int) -> str:
     """Transcript entry that skips what lies beyond the committed head after a restored backup."""
-    return ids.derived("entry", "abandoned", turn_id, epoch)
+    return _derived("entry", "abandoned", turn_id, epoch)
 
 
 def model_operation(turn_id: str, round_: int, attempt: Attempt) -> str:
     """Operation of a provider call."""
-    return ids.derived("operation", "model", turn_id, round_, attempt.epoch, attempt.number)
+    return _derived("operation", "model", turn_id, round_, attempt.epoch, attempt.number)
 
 
 def tool_operation(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:
     """Operation of a tool call of the answer that `attempt` brought."""
-    return ids.derived(
+    return _derived(
         "operation", "tool", turn_id, round_, attempt.epoch, attempt.number, block_index
     )
 
 
 def span_event(turn_id: str, round_: int, attempt: Attempt) -> str:
     """Public event of a model request's start."""
-    return ids.derived("event", "span", turn_id, round_, attempt.epoch, attempt.number)
+    return _derived("event", "span", turn_id, round_, attempt.epoch, attempt.number)
 
 
 def block_event(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:
     """Public event of a block (a use, a run of text beginning there, thinking)."""
-    return ids.derived(
-        "event", "block", turn_id, round_, attempt.epoch, attempt.number, block_index
-    )
+    return _derived("event", "block", turn_id, round_, attempt.epoch, attempt.number, block_index)
 
 
 def result_event(operation_id: str) -> str:
     """Public event of a call's result."""
-    return ids.derived("event", "result", operation_id)
+    return _derived("event", "result", operation_id)
 
 
 def error_event(turn_id: str, epoch: int, what: str) -> str:
     """Public event of a turn's error; a claim reports each kind once."""
-    return ids.derived("event", "error", turn_id, epoch, what)
+    return _derived("event", "error", turn_id, epoch, what)

@@ -9,6 +9,7 @@ import msgspec
 from foundation import measures, telemetry
 from foundation.json import members
 from services.runner.adapter import Answer, ProviderFailure
+from services.runner.execution import Interrupted
 from services.runner.turn import Turn
 
 OPERATION = "chat"
@@ -38,7 +39,7 @@ async def call(turn: Turn, calling: Awaitable[Answer]) -> Answer:
     except ProviderFailure as failure:
         error = failure.kind
         raise
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, Interrupted):
         error = "cancelled"
         raise
     except Exception as other:

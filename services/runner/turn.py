@@ -2,7 +2,8 @@
 yet."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from counterfoil.ledger.v1 import turn_pb2
@@ -25,6 +26,28 @@ _RECORDED_KINDS = {
 }
 
 
+class Interrupt(asyncio.Event):
+    """Set when an interrupt waits."""
+
+    _on_set: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        """An interrupt came; what was to be told is told once."""
+        super().set()
+        on_set, self._on_set = self._on_set, None
+        if on_set is not None:
+            on_set()
+
+    @contextmanager
+    def telling(self, on_set: Callable[[], None]) -> Generator[None]:
+        """Calls `on_set` when an interrupt comes inside the block."""
+        self._on_set = on_set
+        try:
+            yield
+        finally:
+            self._on_set = None
+
+
 @dataclass
 class Turn:
     """State of one claim. Everything here is derived from the authorities and may be lost."""
@@ -36,11 +59,16 @@ class Turn:
     )
     unrecorded: list[turn_pb2.EntryRecord] = field(default_factory=list[turn_pb2.EntryRecord])
     attempts: int = 0
-    interrupt: asyncio.Event = field(default_factory=asyncio.Event)
+    fence: reference_pb2.Fence = field(init=False)
+    """The claim that every write carries."""
+    interrupt: Interrupt = field(default_factory=Interrupt)
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the owner may start something new: awaited before every first byte."""
     may_end_late: bool = True
     """Whether a call of the thread, closed after its start, may end after all."""
+
+    def __post_init__(self) -> None:
+        self.fence = reference_pb2.Fence(thread=self.claim.thread, epoch=self.claim.epoch)
 
     @classmethod
     def of(cls, claim: turn_pb2.Claim, attached: asyncio.Event) -> "Turn":
@@ -59,11 +87,6 @@ class Turn:
     def thread(self) -> reference_pb2.ThreadRef:
         """Thread of the turn."""
         return self.claim.thread
-
-    @property
-    def fence(self) -> reference_pb2.Fence:
-        """The claim that every write carries."""
-        return reference_pb2.Fence(thread=self.claim.thread, epoch=self.claim.epoch)
 
     def next_attempt(self) -> reference_pb2.Attempt:
         """A new attempt of this owner."""

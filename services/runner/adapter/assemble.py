@@ -230,7 +230,7 @@ def _stop_reason(envelope: Mapping[str, RawJson]) -> str:
 
 def model_usage(raw: Mapping[str, RawJson]) -> usage_pb2.ModelUsage:
     """The counts among the members of a message's `usage`; 0 for what is missing or no count."""
-    told = {name: parse(bytes(value)) for name, value in raw.items() if name in _COUNTED}
+    told = {name: _told(bytes(value)) for name, value in raw.items() if name in _COUNTED}
     written, tools = _dict(told.get("cache_creation")), _dict(told.get("server_tool_use"))
     hour = _count(written, "ephemeral_1h_input_tokens")
     total = _count(told, "cache_creation_input_tokens")
@@ -247,6 +247,11 @@ def model_usage(raw: Mapping[str, RawJson]) -> usage_pb2.ModelUsage:
         web_fetch_requests=_count(tools, "web_fetch_requests"),
         speed=_SPEEDS.get(speed if isinstance(speed, str) else "", _NO_SPEED),
     )
+
+
+def _told(value: bytes) -> Any:
+    """A value; nearly always a small count, whose digits need no parser."""
+    return int(value) if value.isdigit() and len(value) < 19 else parse(value)
 
 
 def _count(found: Mapping[str, Any], name: str) -> int:

@@ -12,7 +12,7 @@ from foundation.errors import Failure
 from services.runner import asking
 from services.runner.adapter import Answer, MessagesAdapter, Piece, ProviderFailure
 from services.runner.asking import Asker
-from services.runner.authorities import GiveUp, Unanswered
+from services.runner.authorities import GiveUp, Stopped, Unanswered
 from services.runner.execution import Executor, Interrupted
 from services.runner.history import Writer
 from tests.services.runner.owner import CALL, SCOPE, Surroundings
@@ -27,6 +27,7 @@ class Provider:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
+        self.on_cancel: Callable[[], None] = lambda: None
 
     async def call(
         self,
@@ -37,7 +38,10 @@ class Provider:
         betas: Sequence[str] = (),
     ) -> Answer:
         self.asked.set()
-        return await asyncio.Future[Answer]()
+        try:
+            return await asyncio.Future[Answer]()
+        finally:
+            self.on_cancel()
 
 
 class Attached(asyncio.Event):
@@ -126,6 +130,45 @@ async def test_a_stream_lost_while_the_writes_are_answered_sends_no_first_byte(
     assert [attempt.number for attempt in owner.turns.begun] == [1, 2]
     assert [o.state for o in await owner.operations()] == [AMBIGUOUS, STARTED]
     asks.cancel()
+
+
+@pytest.mark.parametrize("last_words", [None, OSError("the connection is gone")])
+async def test_an_interrupt_ends_the_provider_call_whatever_its_end_says(
+    owner: Surroundings, last_words: OSError | None
+) -> None:
+    asker, provider = asker_of(owner)
+
+    def interrupted_again() -> None:
+        owner.turn.interrupt.set()
+        if last_words is not None:
+            raise last_words
+
+    provider.on_cancel = interrupted_again
+    asks = asyncio.create_task(asker.ask(0))
+    await asyncio.wait_for(provider.asked.wait(), 10)
+    owner.turn.interrupt.set()
+    with pytest.raises(Interrupted):
+        await asyncio.wait_for(asks, 10)
+    assert [o.state for o in await owner.operations()] == [AMBIGUOUS]
+
+
+async def test_no_first_byte_goes_out_after_an_interrupt(owner: Surroundings) -> None:
+    asker, provider = asker_of(owner)
+    owner.turns.on_begin = owner.turn.interrupt.set
+    with pytest.raises(Interrupted):
+        await asker.ask(0)
+    assert not provider.asked.is_set()
+    assert [o.state for o in await owner.operations()] == [AMBIGUOUS]
+
+
+async def test_a_refused_attempt_waits_for_the_start_of_its_call(owner: Surroundings) -> None:
+    """No commit over an unanswered write: also the write beside the one that failed is awaited."""
+    asker, provider = asker_of(owner)
+    owner.turns.on_begin = failing(reasons.ERROR_REASON_FENCED)
+    with pytest.raises(Stopped):
+        await asker.ask(0)
+    assert not provider.asked.is_set()
+    assert [o.state for o in await owner.operations()] == [STARTED]
 
 
 async def test_an_answer_that_never_ends_is_a_failure(
