@@ -6,6 +6,7 @@ and an envelope that is the message without its content, unknown members include
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from counterfoil.types.v1 import model_pb2, usage_pb2
@@ -135,9 +136,11 @@ class Assembly:
         index = frame.index()
         if index >= len(self._blocks):
             raise bad_answer("a delta continues a block that never began")
-        raw = frame.object("delta")
+        delta = frame.value.get("delta")
+        if not isinstance(delta, dict):
+            raise bad_answer("its delta is no JSON object")
         block = self._blocks[index]
-        text = block.grow(frame.value["delta"], raw)
+        text = block.grow(cast(dict[str, Any], delta), lambda: frame.object("delta"))
         return [Piece(index, "text", text)] if text and block.type == "text" else []
 
     def _message_delta(self, frame: "_Frame") -> list[Piece]:
@@ -203,7 +206,12 @@ class _Frame:
         if not isinstance(value, dict):
             raise bad_answer("it is no JSON object")
         self.value: dict[str, Any] = value
-        self.raw: dict[str, RawJson] = {**members(data)}
+        self._data = data
+
+    @cached_property
+    def raw(self) -> dict[str, RawJson]:
+        """The exact bytes of each member; most deltas need none of them."""
+        return {**members(self._data)}
 
     def index(self) -> int:
         """The block index of the frame."""

@@ -4,7 +4,7 @@ A block begins as the raw object of `content_block_start`. Members that the delt
 encoded once; every other member stays the provider's bytes, in the provider's order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -43,8 +43,8 @@ class OpenBlock:
         found = self.value.get("type")
         return found if isinstance(found, str) else ""
 
-    def grow(self, delta: Mapping[str, Any], raw: Mapping[str, RawJson]) -> str:
-        """Take one delta (parsed, and its raw members); returns the text that it adds to `text`.
+    def grow(self, delta: Mapping[str, Any], raw: Callable[[], Mapping[str, RawJson]]) -> str:
+        """Take one delta (parsed; its raw members on demand); returns what it adds to `text`.
 
         Raises UnknownDelta for a type that we do not know, ProviderFailure for one without content.
         """
@@ -60,11 +60,11 @@ class OpenBlock:
                 self._input.append(_string(delta, "partial_json"))
             case "signature_delta":
                 _string(delta, "signature")
-                self._signature = bytes(raw["signature"])
+                self._signature = bytes(raw()["signature"])
             case "citations_delta":
-                if "citation" not in raw:
+                if "citation" not in delta:
                     raise bad_answer("a citations_delta has no citation")
-                self._citations.append(bytes(raw["citation"]))
+                self._citations.append(bytes(raw()["citation"]))
             case _:
                 raise UnknownDelta
         return ""
