@@ -48,20 +48,28 @@ _FIXED = 31
 
 @dataclass(frozen=True)
 class _Section:
-    """A table that gets rows: `{0}` and so on are its array parameters."""
+    """A table that gets rows. Its statement takes them as array parameters; one row, which is the
+    common case, as plain ones: those cost both sides less."""
 
     name: str
     sql: str
     columns: tuple[tuple[str, str], ...]
 
-    def rendered(self, first: int) -> str:
+    def rendered(self, first: int, is_single: bool) -> str:
         """The section with its parameters numbered from `first`."""
-        types = [kind for _, kind in self.columns]
-        arrays = ", ".join(f"${first + place}::{kind}[]" for place, kind in enumerate(types))
-        return self.sql.format(given=f"FROM guard, unnest({arrays}) AS given", first=first)
+        numbered = [(first + place, kind) for place, (_, kind) in enumerate(self.columns)]
+        values, source = "given.*", "FROM guard"
+        if is_single:
+            values = ", ".join(f"${number}::{kind}" for number, kind in numbered)
+        else:
+            arrays = ", ".join(f"${number}::{kind}[]" for number, kind in numbered)
+            source = f"FROM guard, unnest({arrays}) AS given"
+        return self.sql.format(values=values, source=source, first=first)
 
-    def values(self, rows: Sequence[object]) -> list[tuple[Any, ...]]:
-        """The arrays."""
+    def values(self, rows: Sequence[object]) -> Sequence[Any]:
+        """The parameters."""
+        if len(rows) == 1:
+            return self._read(rows[0])
         return list(zip(*map(self._read, rows), strict=True))
 
     @cached_property
@@ -84,7 +92,7 @@ _TURNS = _Section(
         interrupt_event_id, interrupt_position, stop_reason, round, round_open, attempt_round,
         attempt_epoch, attempt_number, span_event_id, span_open, continued_epoch, takeovers,
         not_before, released, traceparent, retries)
-    SELECT $1, $2, $3, given.* {given}
+    SELECT $1, $2, $3, {values} {source}
     ON CONFLICT (turn_id) DO UPDATE SET
         state = excluded.state, system_event_id = excluded.system_event_id,
         system_position = excluded.system_position, marked = excluded.marked,
@@ -114,7 +122,7 @@ _CALLS = _Section(
         use_event_id, operation_id, owner, policy, name, state, answer, answer_event_id,
         answer_position, answer_digest, answer_marked, result_source, result_event_id,
         result_position, system_event_id, system_position, system_marked)
-    SELECT $1, $2, given.* {given}
+    SELECT $1, $2, {values} {source}
     ON CONFLICT (turn_id, round, place) DO UPDATE SET
         state = excluded.state, answer = excluded.answer,
         answer_event_id = excluded.answer_event_id, answer_position = excluded.answer_position,
@@ -136,7 +144,7 @@ _ROUNDS = _Section(
     """, round AS (
     INSERT INTO ledger.rounds (workspace_id, session_id, turn_id, round, answer_entry_id,
         answer_digest, attempt_epoch, attempt_number)
-    SELECT $1, $2, given.* {given}
+    SELECT $1, $2, {values} {source}
 )""",
     _given(
         "turn_id text, round int, answer_entry_id text, answer_digest bytea, "
@@ -148,7 +156,7 @@ _ENTRIES = _Section(
     """, entry AS (
     INSERT INTO ledger.entries (workspace_id, session_id, thread_id, turn_id, seq, entry_id, kind,
         digest)
-    SELECT $1, $2, $3, given.* {given}
+    SELECT $1, $2, $3, {values} {source}
 )""",
     _given("turn_id text, seq bigint, entry_id text, kind smallint, digest bytea"),
 )
@@ -156,7 +164,7 @@ _COMMITS = _Section(
     "commits",
     """, commit AS (
     INSERT INTO ledger.commits (workspace_id, session_id, turn_id, epoch, round, kind, answer)
-    SELECT $1, $2, given.* {given}
+    SELECT $1, $2, {values} {source}
 )""",
     _given("turn_id text, epoch bigint, round int, kind smallint, answer smallint"),
 )
@@ -166,7 +174,7 @@ _LOG = _Section(
     INSERT INTO ledger.log (workspace_id, session_id, position, kind, event_id, event_type,
         processed_at, refers_position, sealed, commitment, digest, transcript_seq,
         transcript_digest)
-    SELECT $1, $2, given.* {given}
+    SELECT $1, $2, {values} {source}
 )""",
     _given(
         "position bigint, kind smallint, event_id text, event_type text, "
@@ -179,15 +187,15 @@ _STAY = _Section(
     "stay",
     """, stay AS (
     INSERT INTO ledger.queued (workspace_id, session_id, position)
-    SELECT $1, $2, given.* {given}
+    SELECT $1, $2, {values} {source}
 )""",
     _given("position bigint"),
 )
 _LEAVE = _Section(
     "leave",
     """, leave AS (
-    DELETE FROM ledger.queued USING guard
-    WHERE workspace_id = $1 AND session_id = $2 AND position = ANY (${first}::bigint[])
+    DELETE FROM ledger.queued USING (SELECT {values} {source}) AS gone (position)
+    WHERE workspace_id = $1 AND session_id = $2 AND queued.position = gone.position
 )""",
     _given("position bigint"),
 )
@@ -231,9 +239,10 @@ class LaneWrite:
     def statement(self) -> tuple[str, list[Any]]:
         """The statement, which returns a row if it stored everything, and its parameters but the
         last, which that row holds as `call`."""
-        sections = tuple(one for one in _SECTIONS if getattr(self, one.name))
-        arrays = (one.values(getattr(self, one.name)) for one in sections)
-        return sql_of(tuple(one.name for one in sections)), [*self._fixed(), *chain(*arrays)]
+        given = [(one, rows) for one in _SECTIONS if (rows := getattr(self, one.name))]
+        values = (one.values(rows) for one, rows in given)
+        sql = sql_of(tuple((one.name, len(rows) == 1) for one, rows in given))
+        return sql, [*self._fixed(), *chain(*values)]
 
     def _fixed(self) -> list[Any]:
         session, thread, before, head = self.session, self.thread, self.before, self.head
@@ -273,12 +282,14 @@ class LaneWrite:
 
 
 @cache
-def sql_of(names: tuple[str, ...]) -> str:
-    """The statement with these sections, in the order of the tables here."""
+def sql_of(sections: tuple[tuple[str, bool], ...]) -> str:
+    """The statement with these sections, in the order of the tables here, each with whether it
+    takes a single row."""
+    single = dict(sections)
     parts, first = [_SESSION], _FIXED + 1
     for section in _SECTIONS:
-        if section.name in names:
-            parts.append(section.rendered(first))
+        if section.name in single:
+            parts.append(section.rendered(first, single[section.name]))
             first += len(section.columns)
     return "".join((*parts, _LAST.format(last=first)))
 

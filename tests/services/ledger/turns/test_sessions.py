@@ -170,6 +170,8 @@ async def test_every_write_of_a_lane_prepares(dsn: str) -> None:
     try:
         for count in range(len(lane_write_store.SECTIONS) + 1):
             for names in combinations(lane_write_store.SECTIONS, count):
-                await connection.prepare(lane_write_store.sql_of(names))
+                for single in (False, True):
+                    given = tuple((name, single) for name in names)
+                    await connection.prepare(lane_write_store.sql_of(given))
     finally:
         await connection.close()
