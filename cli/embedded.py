@@ -5,7 +5,7 @@ waits for the other. So this module imports little before PostgreSQL runs.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,8 +40,11 @@ class Embedded:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncGenerator[Embedded]:
-    """Starts everything, and stops it at the end of the block.
+async def running(
+    settings: Settings, owned: Callable[[], None] = lambda: None
+) -> AsyncGenerator[Embedded]:
+    """Starts everything, and stops it at the end of the block. Calls `owned` when the folder is
+    ours, while PostgreSQL starts: for whatever else takes a while.
 
     Raises FolderInUse, OSError (a port is taken), PostgresFailed, ValueError (a setting).
     """
@@ -49,7 +52,7 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(DataFolder.open(settings.data_dir))
         offline = not settings.model_base_url
-        settings = await _with_parts(settings, folder, stack)
+        settings = await _with_parts(settings, folder, stack, owned)
         await composition.migrate(settings)
         kernel = await _services(settings, folder, stack)
         grpc_port = await kernel.host.listen(f"{settings.host}:{settings.grpc_port}")
@@ -65,7 +68,9 @@ async def running(settings: Settings) -> AsyncGenerator[Embedded]:
         )
 
 
-async def _with_parts(settings: Settings, folder: DataFolder, stack: AsyncExitStack) -> Settings:
+async def _with_parts(
+    settings: Settings, folder: DataFolder, stack: AsyncExitStack, owned: Callable[[], None]
+) -> Settings:
     """Settings that name a database for every service, and a model: the operator's, or ours, which
     start while this process imports the rest of itself."""
     starting = [
@@ -75,6 +80,7 @@ async def _with_parts(settings: Settings, folder: DataFolder, stack: AsyncExitSt
     await asyncio.sleep(0)  # each runs until it waits for its process
     try:
         composition.load()
+        owned()
     finally:
         updates = await composition.together(starting)
     return settings.model_copy(update={k: v for update in updates for k, v in update.items()})

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -74,8 +75,8 @@ async def _run(settings: Settings) -> None:
     from cli.embedded import running
 
     stop = stop_event()
-    async with running(settings) as embedded:
-        measure(settings, "counterfoil", embedded=True)
+    measured = partial(measure, settings, "counterfoil", embedded=True)
+    async with running(settings, owned=measured) as embedded:
         _banner(embedded.rest_url, embedded.grpc_address, embedded.settings, embedded.offline)
         await until(stop, embedded.kernel.failure())
 

@@ -4,10 +4,15 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from cli import composition
+from cli.embedded import running
+from foundation.datafolder import DataFolder
+from foundation.postgres.processes import servers_on
+from foundation.settings import Settings
 from tests.support.processes import python_environment
 
 
@@ -32,6 +37,21 @@ def test_a_start_on_a_current_schema_imports_nothing_that_migrates() -> None:
     imported = imported_by("from cli import composition; composition.load()")
     assert "services" in imported
     assert none_of(("sqlalchemy", "alembic"), imported)
+
+
+async def test_a_start_that_fails_while_postgresql_starts_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    def fails() -> None:
+        raise OSError("metrics cannot be served")
+
+    settings = Settings.model_validate({"data_dir": tmp_path / "data", "port": 0, "grpc_port": 0})
+    with pytest.raises(OSError, match="metrics cannot be served"):
+        async with running(settings, owned=fails):
+            pass
+    assert servers_on(tmp_path / "data" / "postgres" / "cluster") == []
+    with DataFolder.open(tmp_path / "data"):
+        pass
 
 
 async def test_what_runs_together_has_ended_when_one_of_it_fails() -> None:
