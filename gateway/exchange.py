@@ -157,9 +157,10 @@ class Exchange:
         self.started = True
         self.status = status
         span = trace.get_current_span()
-        span.set_attribute("http.response.status_code", status)
-        if status >= 500:
-            span.set_status(trace.StatusCode.ERROR)
+        if span.is_recording():
+            span.set_attribute("http.response.status_code", status)
+            if status >= 500:
+                span.set_status(trace.StatusCode.ERROR)
         headers = [*headers, (b"request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 
 from counterfoil.types.v1 import annotations_pb2 as options
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
@@ -214,5 +214,10 @@ def read_timestamp(value: object) -> dict[str, int]:
 
 def write_timestamp(value: Timestamp) -> str:
     """Return RFC 3339 in UTC with milliseconds, cut, never rounded: `2026-01-01T00:00:00.000Z`."""
-    moment = _EPOCH + timedelta(seconds=value.seconds)
-    return f"{moment.isoformat()[:19]}.{value.nanos // 1_000_000:03d}Z"
+    return f"{_second(value.seconds)}.{value.nanos // 1_000_000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    """Most times of an answer are of few seconds."""
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
