@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
@@ -27,6 +27,8 @@ _PAGES_AHEAD = 2
 _PAGE_OPERATIONS = 128
 
 Asked = asyncio.Future[transcript_pb2.ListEntriesResponse]
+Known = Mapping[str, journal_pb2.Projection]
+"""Projections of results that the caller brings, by operation."""
 
 
 class History:
@@ -40,12 +42,15 @@ class History:
         self._transcript = transcript
         self._journal = journal
 
-    async def current(self, thread: ThreadRef, head: Head, warm: Warm | None) -> Warm:
-        """The thread at `head`, which must be the transcript's head. Reads only what `warm` lacks.
+    async def current(
+        self, thread: ThreadRef, head: Head, warm: Warm | None, known: Known | None = None
+    ) -> Warm:
+        """The thread at `head`, which must be the transcript's head. Reads only what `warm` lacks,
+        and of the results what is not `known`; wrong ones do not count.
 
         Raises HEAD_MISMATCH, WRONG_STATE when a call has no result, CORRUPT.
         """
-        if warm is not None and await self._advance(thread, head, warm, through_only=False):
+        if warm is not None and await self._advance(thread, head, warm, known, through_only=False):
             return warm
         return await self._cold(thread, head, through_only=False)
 
@@ -54,7 +59,13 @@ class History:
         return await self._cold(thread, head, through_only=True)
 
     async def _advance(
-        self, thread: ThreadRef, head: Head, warm: Warm, *, through_only: bool
+        self,
+        thread: ThreadRef,
+        head: Head,
+        warm: Warm,
+        known: Known | None = None,
+        *,
+        through_only: bool,
     ) -> bool:
         """Go on from a warm state, page by page; False when it is not on the way to `head`."""
         if warm.seq > head.seq:
@@ -67,9 +78,9 @@ class History:
                 if rewrites(page.entries):
                     return False
                 try:
-                    await self._extend(thread, warm, page.entries)
+                    await self._extend(thread, warm, page.entries, known)
                 except (HistoryCorruptError, OpenCallsError):
-                    return False  # unless a later entry says that it is skipped
+                    return False  # a known result is wrong, or a later entry skips this one
         _check_end(warm, head)
         return True
 
@@ -93,10 +104,16 @@ class History:
         return warm
 
     async def _extend(
-        self, thread: ThreadRef, warm: Warm, entries: Sequence[transcript_pb2.Entry]
+        self,
+        thread: ThreadRef,
+        warm: Warm,
+        entries: Sequence[transcript_pb2.Entry],
+        known: Known | None = None,
     ) -> None:
         if entries:
-            projections = await self._projections(thread, wanted_operations(entries))
+            known = known or {}
+            wanted = [id for id in wanted_operations(entries) if id not in known]
+            projections = {**known, **await self._projections(thread, wanted)}
             effective = reduce(entries, projections, warm.open)
             warm.extend(effective, entries[-1].seq, entries[-1].digest)
 

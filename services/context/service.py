@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.context.v1 import context_pb2 as pb
 from counterfoil.context.v1 import context_pb2_grpc
-from counterfoil.journal.v1 import journal_pb2_grpc
+from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
@@ -70,7 +70,11 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         key = thread_key(thread)
         with self._cache.loan(key) as loan:
             head = request.transcript_head
-            loan.back = await self._history.current(thread, head, loan.warm)
+            known = {
+                one.operation_id: journal_pb2.Projection(body=one.projection)
+                for one in request.known_results
+            }
+            loan.back = await self._history.current(thread, head, loan.warm, known)
             return await self._prepare(request, key, loan.back)
 
     async def Rebuild(self, request: pb.RebuildRequest, context: Any) -> pb.RebuildResponse:

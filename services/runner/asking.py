@@ -121,7 +121,9 @@ class Asker:
             transcript_head=self._turn.head,
             runtime=self._turn.claim.runtime,
             stream=stream,
+            known_results=self._turn.known_results,
         )
+        self._turn.known_results = []
         response = await answered(self._to.context.PrepareRequest, request)
         if response.WhichOneof("result") == "refused":
             raise Refused(response.refused)

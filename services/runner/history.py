@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from counterfoil.context.v1 import context_pb2
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
@@ -10,6 +11,9 @@ from counterfoil.types.v1 import reference_pb2
 from services.runner import messages, names
 from services.runner.authorities import Authorities, answered
 from services.runner.turn import CONTINUE, INPUT, RESULTS, Turn
+
+_KNOWN_MAX = 256
+_KNOWN_BYTES_MAX = 1 << 20
 
 
 class Writer:
@@ -55,6 +59,7 @@ class Writer:
         )
         entry_id = names.results_entry(self._turn.id, round_number)
         await self.append(entry_id, RESULTS, round_number, content)
+        self._turn.known_results = _known([operations[call.operation_id] for call in calls])
 
     async def append_continue(self, round_number: int) -> None:
         """The host's word behind a cut-off answer."""
@@ -89,3 +94,15 @@ class Writer:
     def _log_point(self) -> transcript_pb2.LogPoint:
         point = self._turn.claim.log_point
         return transcript_pb2.LogPoint(position=point.position, digest=point.digest)
+
+
+def _known(operations: Sequence[journal_pb2.Operation]) -> list[context_pb2.KnownResult]:
+    """The results as far as they are worth carrying."""
+    bodies = {operation.id: operation.projection.body for operation in operations}
+    if len(bodies) > _KNOWN_MAX or sum(map(len, bodies.values())) > _KNOWN_BYTES_MAX:
+        return []
+    return [
+        context_pb2.KnownResult(operation_id=id, projection=body)
+        for id, body in bodies.items()
+        if body
+    ]

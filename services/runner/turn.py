@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from counterfoil.context.v1 import context_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
@@ -64,6 +65,10 @@ class Turn:
     interrupt: Interrupt = field(default_factory=Interrupt)
     attached: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the owner may start something new: awaited before every first byte."""
+    known_results: list[context_pb2.KnownResult] = field(
+        default_factory=list[context_pb2.KnownResult]
+    )
+    """Results in the newest entry, for the next request."""
     may_end_late: bool = True
     """Whether a call of the thread, closed after its start, may end after all."""
 

@@ -169,6 +169,23 @@ async def test_a_warm_round_reads_only_what_is_new(bench: Bench) -> None:
         assert cold.prepared.body == prepared.body
 
 
+@pytest.mark.parametrize("told", ["1", "something else"])
+async def test_results_that_the_caller_brings_are_read_only_if_they_are_not_the_recorded_ones(
+    bench: Bench, told: str
+) -> None:
+    await bench.ask()
+    await bench.prepare()
+    await bench.answer(use("a"), use("b"), uses=(0, 1))
+    await bench.results(_0=projection("1"), _1=projection("2"))
+    request = bench.request(round=1)
+    for index, body in enumerate((projection(told).body, projection("2").body)):
+        request.known_results.add(operation_id=f"op_2_{index}", projection=body)
+    prepared = (await bench.service.PrepareRequest(request, None)).prepared
+    assert bool(bench.journal.asked) == (told != "1")
+    cold = await bench.another().PrepareRequest(bench.request(round=1, number=2), None)
+    assert cold.prepared.body == prepared.body
+
+
 async def test_a_withheld_turn_leaves_warm_and_cold_requests_equal(bench: Bench) -> None:
     await bench.ask(text("kept"))
     await bench.answer(text("yes"))

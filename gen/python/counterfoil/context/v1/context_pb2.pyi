@@ -139,6 +139,7 @@ class PrepareRequestRequest(_message.Message):
     TRANSCRIPT_HEAD_FIELD_NUMBER: _builtins.int
     RUNTIME_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
+    KNOWN_RESULTS_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
@@ -161,6 +162,12 @@ class PrepareRequestRequest(_message.Message):
     def runtime(self) -> _runtime_pb2.SessionRuntime:
         """What the session pinned."""
 
+    @_builtins.property
+    def known_results(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnownResult]:
+        """Results that the caller knows from the journal, so that the journal is not asked for them again. They are checked against the digests in the
+        transcript; if one does not match, all are read.
+        """
+
     def __init__(
         self,
         *,
@@ -171,14 +178,41 @@ class PrepareRequestRequest(_message.Message):
         transcript_head: _reference_pb2.Head | None = ...,
         runtime: _runtime_pb2.SessionRuntime | None = ...,
         stream: _builtins.bool = ...,
+        known_results: _abc.Iterable[Global___KnownResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "runtime", b"runtime", "transcript_head", b"transcript_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "round", b"round", "runtime", b"runtime", "stream", b"stream", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "known_results", b"known_results", "round", b"round", "runtime", b"runtime", "stream", b"stream", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PrepareRequestRequest: _TypeAlias = PrepareRequestRequest  # noqa: Y015
+
+@_typing.final
+class KnownResult(_message.Message):
+    """KnownResult is what the model sees of a call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    PROJECTION_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    """The operation."""
+    projection: _builtins.bytes
+    """Body of its projection."""
+    def __init__(
+        self,
+        *,
+        operation_id: _builtins.str = ...,
+        projection: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation_id", b"operation_id", "projection", b"projection"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KnownResult: _TypeAlias = KnownResult  # noqa: Y015
 
 @_typing.final
 class Refusal(_message.Message):
