@@ -227,6 +227,7 @@ def verify(
     transcript_head: Annotated[
         str, typer.Option(help="A transcript head kept outside, <seq>:<hex>.")
     ] = "",
+    output: Output = Form.TABLE,
 ) -> None:
     """Recompute both hash chains of a session end to end and compare what they vouch for.
 
@@ -237,7 +238,7 @@ def verify(
 
     async def work() -> None:
         kept = operator.Kept(log=head, transcript=transcript_head)
-        if not await operator.verify(read_settings(), session, kept):
+        if not await operator.verify(read_settings(), session, kept, output):
             raise typer.Exit(1)
 
     main_loop(work())

@@ -3,12 +3,14 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from counterfoil.ledger.v1 import turn_pb2, turn_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from rich.console import Console
 
 from cli import crosscheck
+from cli.output import Form, line
 from cli.progress import waiting
 from foundation.datafolder import SERVICE_KEY_NAME
 from foundation.rpc.remote import RemoteChannel
@@ -44,7 +46,7 @@ def service_key(settings: Settings) -> str:
     return path.read_text().strip()
 
 
-async def verify(settings: Settings, session_id: str, kept: Kept) -> bool:
+async def verify(settings: Settings, session_id: str, kept: Kept, form: Form) -> bool:
     """Recomputes both chains of a session and prints the verdict; True when everything holds."""
     key = service_key(settings)
     async with (
@@ -61,14 +63,45 @@ async def verify(settings: Settings, session_id: str, kept: Kept) -> bool:
             transcript = await stub.VerifyTranscript(
                 transcript_pb2.VerifyTranscriptRequest(thread=log.thread), timeout=_VERIFY_SECONDS
             )
-    return _report(log, transcript, kept)
+    broken = _broken(log, transcript, kept)
+    if form is Form.JSON:
+        line(_verdict(session_id, log, transcript, broken))
+    else:
+        _report(log, transcript, broken)
+    return not broken
+
+
+def _verdict(
+    session_id: str,
+    log: turn_pb2.VerifyLogResponse,
+    transcript: transcript_pb2.VerifyTranscriptResponse,
+    broken: list[str],
+) -> dict[str, Any]:
+    """The verdict for programs; heads in the form that the options take."""
+    return {
+        "session_id": session_id,
+        "holds": not broken,
+        "log": {"entries": log.entries, "head": f"{log.head.position}:{log.head.digest.hex()}"},
+        "transcript": {
+            "entries": transcript.entries,
+            "head": f"{transcript.head.seq}:{transcript.head.digest.hex()}",
+        },
+        "erased": len(_erased(log, transcript)),
+        "broken": broken,
+    }
+
+
+def _erased(
+    log: turn_pb2.VerifyLogResponse, transcript: transcript_pb2.VerifyTranscriptResponse
+) -> list[Any]:
+    return [found for found in (*log.findings, *transcript.findings) if found.informational]
 
 
 def _report(
     log: turn_pb2.VerifyLogResponse,
     transcript: transcript_pb2.VerifyTranscriptResponse,
-    kept: Kept,
-) -> bool:
+    broken: list[str],
+) -> None:
     console.print(
         f"log         {log.entries} entries, head {log.head.position}:{log.head.digest.hex()}"
     )
@@ -76,15 +109,13 @@ def _report(
         f"transcript  {transcript.entries} entries,"
         f" head {transcript.head.seq}:{transcript.head.digest.hex()}"
     )
-    erased = [f for f in (*log.findings, *transcript.findings) if f.informational]
+    erased = _erased(log, transcript)
     if erased:
         console.print(f"erased      content of {len(erased)} entries; their links hold")
-    broken = _broken(log, transcript, kept)
-    for line in broken:
-        console.print(f"BROKEN      {line}", style="bold red")
+    for what in broken:
+        console.print(f"BROKEN      {what}", style="bold red")
     if not broken:
         console.print("Everything holds.", style="bold green")
-    return not broken
 
 
 def _broken(

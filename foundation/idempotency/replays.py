@@ -20,7 +20,8 @@ _SWEEP_S = 600.0
 _SWEPT_MAX = 1000
 _DIGEST_BYTES = 32
 
-# Waits for a transaction that claims the same key. No row: the key is taken, and not expired.
+# Waits for a transaction that claims the same key. No row: the key is taken, and not expired; the
+# row is locked then, so that nobody erases it before its answer is read.
 _CLAIM = """
 INSERT INTO @.replays AS r (workspace_id, method, key_digest) VALUES ($1, $2, $3)
 ON CONFLICT (workspace_id, method, key_digest) DO UPDATE

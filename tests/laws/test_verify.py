@@ -1,6 +1,7 @@
 """`counterfoil verify`: both chains end to end, each vouching for the other; changes are named."""
 
 import asyncio
+import json
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,25 @@ async def test_an_untouched_session_holds_and_gives_heads_to_keep(chat: Chat) ->
     await chat.say("a third turn")
     later = await verify(chat, *kept)
     assert later.code == 0, later.output
+
+
+async def test_programs_get_the_verdict_as_one_object(chat: Chat) -> None:
+    for_people = await verify(chat)
+    found = json.loads((await verify(chat, "-o", "json")).output)
+    assert (found["session_id"], found["holds"], found["broken"]) == (chat.id, True, [])
+    for log in ("log", "transcript"):
+        assert found[log]["head"] == for_people.head(log)
+    await tamper(chat.system, *flipped_log_body(chat))
+    verdict = await verify(chat, "-o", "json")
+    found = json.loads(verdict.output)
+    assert verdict.code == 1
+    assert not found["holds"]
+    assert found["broken"][0].startswith("log 5:")
+
+
+def flipped_log_body(chat: Chat) -> tuple[str, str]:
+    """The arguments of `tamper` that change a public event."""
+    return TAMPERED["log body"][0], chat.id
 
 
 def flipped(table: str, column: str, where: str) -> str:
