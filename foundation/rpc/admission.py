@@ -7,7 +7,7 @@ UNAUTHENTICATED (public: a service credential belongs to no workspace).
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -66,6 +66,10 @@ class Admission:
 
     service_key: str
     authenticate: Authenticate
+    _service_key: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_service_key", self.service_key.encode())
 
     async def public(self, metadata: Mapping[str, str]) -> Principal:
         """The caller of a public service; raises UNAUTHENTICATED."""
@@ -90,7 +94,7 @@ class Admission:
         raise _unauthenticated("send the service credential")
 
     def _is_service_key(self, credential: str) -> bool:
-        return hmac.compare_digest(credential.encode(), self.service_key.encode())
+        return hmac.compare_digest(credential.encode(), self._service_key)
 
 
 def unauthenticated() -> Failure:

@@ -4,13 +4,14 @@ Messages are copied on the way in and out, so that neither side can change what 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from typing import Any, TypeVar, cast
 
 import grpc
 from google.protobuf.message import Message
 
 from foundation.rpc import outgoing
+from foundation.rpc.apart import Apart
 from foundation.rpc.pipeline import Method, Pipeline
 
 M = TypeVar("M", bound=Message)
@@ -24,7 +25,7 @@ class LocalChannel:
 
     def __init__(self, lookup: Lookup, credential: str = "") -> None:
         self._lookup = lookup
-        self._credential = credential
+        self._common = outgoing.bearer(credential)
 
     def as_channel(self) -> grpc.aio.Channel:
         """This channel as the type that stubs ask for; they use no more than it has."""
@@ -40,13 +41,11 @@ class LocalChannel:
             metadata: outgoing.Metadata | None = None,
         ) -> Message:
             pipeline, method = self._lookup(path)
-            carried = dict(outgoing.metadata(self._credential, metadata))
+            carried = outgoing.metadata(self._common, metadata)
             seconds = outgoing.seconds(timeout)
-            # A task of its own, as over a socket: the servicer's context must not be the caller's.
-            response = await asyncio.ensure_future(
-                pipeline.unary(method, copy(request), carried, seconds)
-            )
-            return copy(response)
+            # Apart, as over a socket: the servicer's context must not be the caller's.
+            served = pipeline.unary(method, copy(request), carried, seconds)
+            return copy(await Apart(served))
 
         return call
 
@@ -92,7 +91,7 @@ class LocalChannel:
         metadata: outgoing.Metadata | None,
     ) -> "LocalStream":
         pipeline, method = self._lookup(path)
-        carried: Mapping[str, str] = dict(outgoing.metadata(self._credential, metadata))
+        carried = outgoing.metadata(self._common, metadata)
         return LocalStream(pipeline.streaming(method, request, carried, timeout))
 
 

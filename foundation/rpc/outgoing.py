@@ -1,6 +1,6 @@
 """What every outgoing call carries: credential, request id, trace, and a deadline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from foundation import telemetry
 from foundation.rpc.admission import AUTHORIZATION
@@ -13,15 +13,22 @@ SECONDS_DEFAULT = 30.0
 Metadata = Sequence[tuple[str, str]]
 
 
-def metadata(credential: str, own: Metadata | None) -> list[tuple[str, str]]:
+def bearer(credential: str) -> dict[str, str]:
+    """What the calls of one channel have in common."""
+    return {AUTHORIZATION: f"Bearer {credential}"} if credential else {}
+
+
+def metadata(common: Mapping[str, str], own: Metadata | None) -> dict[str, str]:
     """The metadata of one call; what the caller gave wins."""
-    found = dict(own or ())
-    if AUTHORIZATION not in found and credential:
-        found[AUTHORIZATION] = f"Bearer {credential}"
-    if REQUEST_ID not in found and current().request_id:
-        found[REQUEST_ID] = current().request_id
+    found = dict(common)
+    if own:
+        found.update(own)
+    if REQUEST_ID not in found:
+        request_id = current().request_id
+        if request_id:
+            found[REQUEST_ID] = request_id
     telemetry.inject(found)
-    return list(found.items())
+    return found
 
 
 def seconds(own: float | None) -> float:

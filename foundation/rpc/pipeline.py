@@ -4,7 +4,6 @@ Order: trace, context, admission, validation, the method under its deadline, and
 exceptions on failures.
 """
 
-import asyncio
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -23,12 +22,13 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from foundation import ids, measures, telemetry
+from foundation import measures, telemetry
 from foundation.errors import Failure, invalid
 from foundation.idempotency import HEADER, METADATA, Replays, checked
 from foundation.json import InvalidJson, validate
 from foundation.rpc.admission import Admission, is_post, is_public
 from foundation.rpc.context import CallContext, serving
+from foundation.rpc.deadline import within
 from foundation.storage.errors import SealBroken, Unavailable
 
 REQUEST_ID = "x-request-id"
@@ -81,13 +81,11 @@ class Pipeline:
             try:
                 call = await self._admit(method, request, metadata, seconds)
                 _check(request)
-                with serving(call):
-                    async with asyncio.timeout(seconds):
-                        behaviour = cast(Unary, method.behaviour)
-                        if METADATA in metadata and method.replayed:
-                            key = checked(metadata[METADATA])
-                            return await self._once(method, request, call.workspace_id, key)
-                        return await behaviour(request, None)
+                with serving(call), within(seconds):
+                    if METADATA in metadata and method.replayed:
+                        key = checked(metadata[METADATA])
+                        return await self._once(method, request, call.workspace_id, key)
+                    return await method.behaviour(request, None)
             except Exception as error:
                 raise as_failure(error, method.path) from error
 
@@ -146,7 +144,7 @@ class Pipeline:
         metadata: Mapping[str, str],
         seconds: float | None,
     ) -> CallContext:
-        request_id = metadata.get(REQUEST_ID, "") or ids.new("request")
+        request_id = metadata.get(REQUEST_ID) or None
         deadline = None if seconds is None else time.monotonic() + seconds
         if not method.public:
             await self._admission.internal(metadata)

@@ -37,7 +37,7 @@ class RemoteChannel:
 
     def __init__(self, address: str, credential: str = "") -> None:
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        self._credential = credential
+        self._common = outgoing.bearer(credential)
 
     def as_channel(self) -> grpc.aio.Channel:
         """This channel as the type that stubs ask for; they use no more than it has."""
@@ -67,7 +67,7 @@ class RemoteChannel:
             timeout: float | None = None,  # noqa: ASYNC109  (the name that stubs pass)
             metadata: outgoing.Metadata | None = None,
         ) -> Message:
-            carried = outgoing.metadata(self._credential, metadata)
+            carried = tuple(outgoing.metadata(self._common, metadata).items())
             try:
                 return await callable_(request, timeout=outgoing.seconds(timeout), metadata=carried)
             except grpc.aio.AioRpcError as error:
@@ -85,7 +85,7 @@ class RemoteChannel:
             timeout: float | None = None,
             metadata: outgoing.Metadata | None = None,
         ) -> "RemoteStream":
-            carried = outgoing.metadata(self._credential, metadata)
+            carried = tuple(outgoing.metadata(self._common, metadata).items())
             return RemoteStream(callable_(request, timeout=timeout, metadata=carried))
 
         return call
@@ -100,7 +100,7 @@ class RemoteChannel:
             timeout: float | None = None,
             metadata: outgoing.Metadata | None = None,
         ) -> "RemoteStream":
-            carried = outgoing.metadata(self._credential, metadata)
+            carried = tuple(outgoing.metadata(self._common, metadata).items())
             return RemoteStream(callable_(requests, timeout=timeout, metadata=carried))
 
         return call
