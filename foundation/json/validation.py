@@ -9,6 +9,7 @@ from counterfoil.types.v1 import annotations_pb2 as options
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from foundation.json.limits import VALIDATOR, keeps_limits
 from foundation.json.shape import (
     UNION_KEY,
     descriptor_of,
@@ -23,7 +24,6 @@ from foundation.json.shape import (
 _PATCH = "counterfoil.types.v1.MetadataPatch"
 _FOREIGN = "google.protobuf."
 _NUMERIC = ("int32", "int64", "uint32", "uint64", "float", "double")
-_VALIDATOR = protovalidate.Validator()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,10 @@ class FieldPath(Protocol):
 
 def validate(message: Message) -> list[Violation]:
     """Return every broken limit of a message; empty when it is valid."""
+    if keeps_limits(message):
+        return []
     descriptor = descriptor_of(message)
-    return [_violation(descriptor, found) for found in _VALIDATOR.collect_violations(message)]
+    return [_violation(descriptor, found) for found in VALIDATOR.collect_violations(message)]
 
 
 def json_path(message_type: type[Message], field_path: FieldPath) -> str:

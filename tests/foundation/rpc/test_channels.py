@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from counterfoil.types.v1 import error_reason_pb2 as pb
 from foundation import errors
 from foundation.errors import Failure
 from foundation.rpc.admission import Admission
-from foundation.rpc.context import current, workspace
+from foundation.rpc.context import CallContext, current, serving, workspace
 from foundation.rpc.host import Host
 from foundation.rpc.remote import RemoteChannel
 from foundation.rpc.status import TRANSPORT
@@ -43,11 +44,13 @@ class Sessions(SessionsBase):
     """Answers with what the pipeline knows of the call."""
 
     def __init__(self) -> None:
+        self.arrived = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.seen: session_pb2.GetSessionRequest | None = None
 
     async def GetSession(self, request: session_pb2.GetSessionRequest, context: Any) -> Any:
         self.seen = request
+        self.arrived.set()
         match request.session_id:
             case "missing":
                 raise errors.not_found("session", request.session_id)
@@ -183,6 +186,40 @@ async def test_the_servicer_cannot_change_its_callers_message(wired: Wired) -> N
     assert wired.servicer.seen is not None
     wired.servicer.seen.session_id = "changed"
     assert request.session_id == "s"
+
+
+async def test_the_servicers_context_is_its_own(wired: Wired) -> None:
+    with serving(CallContext("req_caller", "wrkspc_caller")):
+        answer = await wired.public.GetSession(get("s"))
+        assert answer.session.title == "wrkspc_1 req_caller"
+        assert workspace() == "wrkspc_caller"
+    assert current().request_id == ""
+
+
+async def test_a_call_without_a_request_id_gets_one_that_stays(wired: Wired) -> None:
+    one, two = [(await wired.public.GetSession(get("s"))).session.title for _ in range(2)]
+    assert one.startswith("wrkspc_1 req_")
+    assert two.startswith("wrkspc_1 req_")
+    assert one != two
+    call = CallContext(None)
+    assert call.request_id == call.request_id
+
+
+async def test_cancelling_the_caller_cancels_the_method(wired: Wired) -> None:
+    task = asyncio.ensure_future(wired.public.GetSession(get("slow")))
+    await asyncio.wait_for(wired.servicer.arrived.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(wired.servicer.cancelled.wait(), 5)
+
+
+async def test_a_call_within_a_call_has_no_more_time_than_it(wired: Wired) -> None:
+    deadline = time.monotonic() + 0.2
+    with serving(CallContext("req_caller", deadline=deadline)):
+        call = wired.public.GetSession(get("slow"), timeout=30)
+        assert await reason_of(call) == pb.ERROR_REASON_DEADLINE_EXCEEDED
+    await asyncio.wait_for(wired.servicer.cancelled.wait(), 5)
 
 
 async def test_a_stream_delivers_and_ends(wired: Wired) -> None:
