@@ -4,6 +4,7 @@ Messages are copied on the way in and out, so that neither side can change what 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from typing import Any, TypeVar, cast
 
@@ -103,19 +104,30 @@ class LocalStream:
     """
 
     def __init__(self, responses: AsyncGenerator[Message]) -> None:
-        self._queue: asyncio.Queue[Message | BaseException | None] = asyncio.Queue(maxsize=1)
-        self._task = asyncio.ensure_future(self._run(responses))
+        self._left: deque[Message | BaseException | None] = deque(maxlen=1)
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
         self._ended = False
+        self._task = asyncio.ensure_future(self._run(responses))
+        self._task.add_done_callback(lambda _: _wake(self._reader))
 
     async def _run(self, responses: AsyncGenerator[Message]) -> None:
         try:
             async for response in responses:
-                await self._queue.put(copy(response))
-            await self._queue.put(None)
+                await self._leave(copy(response))
+            await self._leave(None)
         except Exception as error:
-            await self._queue.put(error)
+            await self._leave(error)
         finally:
             await responses.aclose()
+
+    async def _leave(self, item: Message | BaseException | None) -> None:
+        """Puts an item where the reader finds it, once the one before is taken."""
+        while self._left:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+        self._left.append(item)
+        _wake(self._reader)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self
@@ -138,21 +150,24 @@ class LocalStream:
 
     async def _next(self) -> Message | BaseException | None:
         """The next item; the end, when the servicer's task was cancelled without leaving one."""
-        if not self._queue.empty():
-            return self._queue.get_nowait()
-        getting = asyncio.ensure_future(self._queue.get())
-        try:
-            await asyncio.wait({getting, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if getting.done():
-                return getting.result()
-        finally:
-            getting.cancel()
-        return None if self._queue.empty() else self._queue.get_nowait()
+        while not self._left:
+            if self._task.done():
+                return None
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        item = self._left.popleft()
+        _wake(self._writer)
+        return item
 
     def cancel(self) -> bool:
         """Ends the stream; the servicer's iterator is closed. False when it had ended."""
         self._ended = True
         return self._task.cancel()
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 def copy(message: M) -> M:
