@@ -75,6 +75,12 @@ class Server:
                 raise ServerFailed(f"{self.name} did not get ready\n{self.tail()}")
             time.sleep(_POLL_SECONDS)
 
+    def finished(self) -> None:
+        """Waits until it has ended by itself. Raises ServerFailed unless it ended well."""
+        assert self._process is not None
+        if self._process.wait(READY_SECONDS_MAX) != 0:
+            raise ServerFailed(f"{self.name} failed\n{self.tail()}")
+
     def kill_all(self) -> None:
         """SIGKILL for the process and everything that it started."""
         if self._process is None:

@@ -63,7 +63,7 @@ async def deployment(place: Path) -> AsyncGenerator[tuple[str, list[Server]]]:
         }
         migration = Server("migrate", place, (*COUNTERFOIL, "migrate"), environment)
         migration.start()
-        await asyncio.to_thread(migration.ready, "changed:")
+        await asyncio.to_thread(migration.finished)
         commands = {
             name: (("serve", name), {"COUNTERFOIL_GRPC_PORT": str(port)})
             for name, port in addresses.items()

@@ -31,11 +31,12 @@ class Done:
 
 
 def environment(system: System, **more: str) -> dict[str, str]:
-    """The installation's settings, with the addresses of its services."""
+    """The installation's settings, with the addresses of its services; an empty one is not set."""
     own = {f"COUNTERFOIL_{k.upper()}_ADDRESS": v for k, v in system.addresses.items()}
     own["COUNTERFOIL_SERVICE_KEY_FILE"] = str(system.folder / "service_key")
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return {**system.environment, **own, **path, **more}
+    found = {**system.environment, **own, **path, **more}
+    return {name: value for name, value in found.items() if value}
 
 
 async def begin(chat: Chat, *words: str) -> Process:

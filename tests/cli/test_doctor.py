@@ -57,6 +57,7 @@ async def test_a_folder_that_was_never_used_is_fine_and_a_broken_one_is_not(
     fresh |= {name: "" for name in system.environment if name.endswith("_DATABASE_URL")}
     fresh |= {"COUNTERFOIL_DATA_DIR": str(tmp_path / "new"), "COUNTERFOIL_PORT": "0"}
     fresh |= {"COUNTERFOIL_GRPC_PORT": "0", "COUNTERFOIL_MODEL_BASE_URL": ""}
+    fresh["COUNTERFOIL_SEAL_KEYS_FILE"] = ""
     key = tmp_path / "key"
     key.write_text("k" * 43)
     key.chmod(0o600)

@@ -86,7 +86,6 @@ async def test_a_post_is_one_trace_across_processes(
     assert path == [
         ("gateway", "POST /v1/sessions/{session_id}/events"),
         ("ledger", "/counterfoil.ledger.v1.SessionService/SubmitEvents"),
-        ("ledger", "sql commit ledger.submit_events"),
         ("runner", "turn"),
         ("runner", chat_span.name),
     ]
