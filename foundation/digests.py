@@ -7,10 +7,11 @@ content.
 """
 
 import hashlib
-import os
 import struct
 from dataclasses import dataclass
 from functools import cache
+
+from foundation import randomness
 
 DIGEST_BYTES = 32
 SALT_BYTES = 32
@@ -40,7 +41,7 @@ def _framed(domain: str) -> bytes:
 
 def new_salt() -> bytes:
     """A fresh salt for one commitment; 32 random bytes."""
-    return os.urandom(SALT_BYTES)
+    return randomness.take(SALT_BYTES)
 
 
 _COMMITMENT = frame(b"counterfoil.commitment.v1")

@@ -10,12 +10,12 @@ import os
 import threading
 import time
 
+from foundation import randomness
 from foundation.digests import frame
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _RANDOM_BYTES = 10
-_BLOCK_BYTES = 4096 // _RANDOM_BYTES * _RANDOM_BYTES
 
 PREFIXES = {
     "access": "acc",
@@ -80,27 +80,17 @@ class _Clock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
-        self._block = b""
-        self._used = 0
 
     def next(self) -> int:
         with self._lock:
             millis = time.time_ns() // 1_000_000
-            random = self._random()
+            random = int.from_bytes(randomness.take(_RANDOM_BYTES), "big")
             value = (millis << 80) | (7 << 76) | ((random >> 66) << 64 & 0xFFF << 64)
             value |= (0b10 << 62) | (random & ((1 << 62) - 1))
             if value <= self._last:
                 value = self._last + 1
             self._last = value
             return value
-
-    def _random(self) -> int:
-        """80 bits; the system is asked for many at once."""
-        start = self._used
-        if start == len(self._block):
-            self._block, start = os.urandom(_BLOCK_BYTES), 0
-        self._used = start + _RANDOM_BYTES
-        return int.from_bytes(self._block[start : self._used], "big")
 
     def forked(self) -> None:
         """A fork must not repeat its parent's values; another thread may have held the lock."""

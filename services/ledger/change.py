@@ -26,11 +26,13 @@ class Before:
     thread: Thread
     turns: dict[str, Turn]
     calls: list[Call]
+    revision: int
 
     @classmethod
     def of(cls, lane: Lane) -> "Before":
         """What a lane is now; it must not change any more: decide on a copy."""
-        return cls(lane.thread, {turn.turn_id: turn for turn in lane.turns}, list(lane.calls))
+        turns = {turn.turn_id: turn for turn in lane.turns}
+        return cls(lane.thread, turns, list(lane.calls), lane.session.revision)
 
 
 @dataclass(slots=True)
@@ -127,10 +129,8 @@ class Change:
 
     def after(self) -> Lane | None:
         """The lane as it is loaded once this change is stored; None when it has to be read."""
-        after = self.lane.after(self.head)
-        if after is not None and self.empty:
-            after.session.revision = self.lane.session.revision
-        return after
+        revision = self.before.revision
+        return self.lane.after(self.head, revision if self.empty else revision + 1)
 
     @property
     def weight(self) -> int:

@@ -238,18 +238,17 @@ class Lane:
     lease_taken: bool = False
     more: bool = False
 
-    def after(self, head: LogHead) -> "Lane | None":
+    def after(self, head: LogHead, revision: int) -> "Lane | None":
         """The lane as it is loaded once this one is stored, with the log's new head; None when it
-        has to be read for that."""
+        has to be read for that. It takes this one's rows over: only one of both may change."""
         turns = self.turns[:2]
         more = self.more or len(self.turns) > 2
         if self.thread.deleted or (more and len(turns) < 2):
             return None
         front = turns[0] if turns else None
         calls = self.calls if front is not None and front.round_open else []
-        session = twin(self.session)
-        session.revision += 1
-        return Lane(session, self.thread, head, turns, self.now, calls, more=more)
+        self.session.revision = revision
+        return Lane(self.session, self.thread, head, turns, self.now, calls, more=more)
 
     def copy(self, now: datetime) -> "Lane":
         """A lane without drafts to decide on, at `now`."""

@@ -213,6 +213,7 @@ class LaneWrite:
     changed or are new. `revision` and `before` are what the decisions were made on."""
 
     revision: int
+    revision_after: int
     before: Thread
     session: Session
     thread: Thread
@@ -274,7 +275,7 @@ class LaneWrite:
             self.lease_taken,
             self.lease_ms,
             thread.claimable_at,
-            session.revision + 1,
+            self.revision_after,
             session.cache_creation_1h_tokens,
             session.web_searches,
             session.web_fetches,

@@ -349,7 +349,8 @@ class Lanes:
         turns = {id_: turn for change in changes for id_, turn in change.turns.items()}
         calls = {id_: call for change in changes for id_, call in change.changed_calls().items()}
         return LaneWrite(
-            first.lane.session.revision,
+            first.before.revision,
+            last.before.revision + 1,
             first.before.thread,
             last.lane.session,
             last.lane.thread,

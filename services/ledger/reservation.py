@@ -4,6 +4,7 @@ import asyncio
 from typing import Self
 
 from foundation.storage import CommitUnknown
+from services.ledger import claiming
 from services.ledger.change import Change
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lanes import Lanes
@@ -15,15 +16,13 @@ class Reservation:
     given back."""
 
     def __init__(self, lanes: Lanes, dispatcher: Dispatcher) -> None:
-        self._lanes = lanes
         self._dispatcher = dispatcher
         self._stream: RunnerStream | None = None
+        # A call that is one transaction hands nothing over before its end: runners are woken then.
+        self._hands_over = not lanes.db.joined
         self._taken: tuple[Key, int] | None = None
 
     def __enter__(self) -> Self:
-        # A call that is one transaction hands nothing over before its end: runners are woken then.
-        joined = self._lanes.db.joined
-        self._stream = None if joined else self._dispatcher.reserve()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -37,6 +36,10 @@ class Reservation:
     def take(self, change: Change) -> None:
         """Claim the front turn in this transaction, if it can be and somebody has room."""
         self._taken = None  # an earlier decision on the same call does not count
+        if not self._hands_over or not claiming.claimable(change.lane):
+            return
+        if self._stream is None:
+            self._stream = self._dispatcher.reserve()
         if self._stream is not None and change.take(self._stream.id):
             self._taken = key_of(change.lane.thread_ref), change.lane.thread.epoch
 
