@@ -1,7 +1,7 @@
 """Which client events are taken, and what they do. Pure; a refused member refuses its batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from counterfoil.ledger.v1 import client_events_pb2, events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -22,8 +22,7 @@ _RESULTS = ("user_custom_tool_result",)
 _MAY_LEAD_SYSTEM = ("user_message", *_RESULTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One event of a batch: where it stands in the request's JSON, and its new event."""
 
     path: str

@@ -9,6 +9,7 @@ from foundation import telemetry
 from foundation.storage import Connection, SealRing
 from services.ledger import claiming, claims, lane_store, log_chain
 from services.ledger.lane import Call, Lane, Thread, Turn, twin
+from services.ledger.lane_write_store import LaneWrite
 from services.ledger.log_probe import Reader
 from services.ledger.log_row import LogHead, Planned
 
@@ -133,6 +134,11 @@ class Change:
         return self.lane.after(self.head, revision if self.empty else revision + 1)
 
     @property
+    def rows(self) -> int:
+        """The number of the log's new entries."""
+        return 0 if self.planned is None else len(self.planned.rows)
+
+    @property
     def weight(self) -> int:
         """Bytes of the log's new entries."""
         return 0 if self.planned is None else sum(len(row.body) for row in self.planned.rows)
@@ -160,3 +166,28 @@ class Change:
     def _all_calls(self) -> list[Call]:
         lane = self.lane
         return [*lane.past, *lane.settled_calls, *lane.calls]
+
+
+def write_of(changes: Sequence[Change], lease_ms: int) -> LaneWrite:
+    """What changes of one session store together; a lease that one takes holds `lease_ms`."""
+    first, last = changes[0], changes[-1]
+    lanes = [change.lane for change in changes]
+    turns = {id_: turn for change in changes for id_, turn in change.turns.items()}
+    calls = {id_: call for change in changes for id_, call in change.changed_calls().items()}
+    return LaneWrite(
+        first.before.revision,
+        last.before.revision + 1,
+        first.before.thread,
+        last.lane.session,
+        last.lane.thread,
+        last.head,
+        last.lane.now,
+        any(lane.lease_taken for lane in lanes),
+        lease_ms,
+        turns=list(turns.values()),
+        calls=list(calls.values()),
+        rounds=[one for lane in lanes for one in lane.new_rounds],
+        entries=[one for lane in lanes for one in lane.new_entries],
+        commits=[one for lane in lanes for one in lane.new_commits],
+        rows=[row for change in changes if change.planned for row in change.planned.rows],
+    )

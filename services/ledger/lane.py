@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from counterfoil.ledger.v1 import events_pb2, session_events_pb2, session_pb2, turn_pb2
 from counterfoil.types.v1 import reference_pb2, runtime_pb2
@@ -166,8 +166,7 @@ class Call:
         return self.client_owned or (platform and asks)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A transcript entry to record."""
 
     turn_id: str
@@ -177,8 +176,7 @@ class Entry:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """A published answer to record."""
 
     turn_id: str
@@ -189,8 +187,7 @@ class Round:
     attempt_number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """A final answer to a commit, to record."""
 
     turn_id: str

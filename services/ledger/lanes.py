@@ -8,7 +8,7 @@ what `apply` falls back to.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -17,10 +17,9 @@ from functools import partial
 
 from foundation.storage import CommitUnknown, Connection, Database, Record, SealRing, Unavailable
 from services.ledger import claims, lane_store, log_writer, session_store
-from services.ledger.change import Before, Change
+from services.ledger.change import Before, Change, write_of
 from services.ledger.desk import Decide, Desk, Job, Reads, ReadsAhead
 from services.ledger.lane import Lane
-from services.ledger.lane_write_store import LaneWrite
 from services.ledger.runtimes import Runtimes
 from services.ledger.stream import Hub
 
@@ -74,13 +73,10 @@ class Lanes:
                 if change is not None:
                     await decide(change)
             return change
-        loop = asyncio.get_running_loop()
-        job = Job(failpoint, decide, copy_context(), loop.create_future())
         desk = self._desks.get(key)
         if desk is None:
-            desk = self._desks[key] = Desk(deque((job,)))
-            await self._work_alone(key, desk)
-            return await job.result
+            return await self._apply_first(key, failpoint, decide)
+        job = Job(failpoint, decide, copy_context(), asyncio.get_running_loop().create_future())
         desk.jobs.append(job)
         try:
             return await job.result
@@ -88,18 +84,33 @@ class Lanes:
             desk.left()
             raise
 
-    async def _work_alone(self, key: Key, desk: Desk) -> None:
-        """Decide and store the only change, in its caller's task; what comes meanwhile gets one of
-        its own."""
+    async def _apply_first(self, key: Key, failpoint: str, decide: Decide) -> Change | None:
+        """A change that finds no other of its session, in its caller's task; those that come
+        meanwhile get one of their own."""
+        desk = self._desks[key] = Desk()
         try:
-            await self._round(key, desk, most=1)
+            lane = self._lanes.get(key)
+            change = None if lane is None else await self._tried(lane, decide)
+            if change is None or not await self._stored(key, [failpoint], [change]):
+                return await self._under_lock(key, failpoint, decide)
+            self._tell(change)
+            return change
         finally:
-            desk.busy = []
             if desk.jobs:
                 work = self._work(key, desk)
                 desk.task = asyncio.get_running_loop().create_task(work, name="ledger-lane")
             else:
                 del self._desks[key]
+
+    async def _tried(self, lane: Lane, decide: Decide) -> Change | None:
+        """The change as it is decided on a copy. None if it fails or stores nothing: then it has to
+        be right about the session as it is, which is known under the lock."""
+        change = self._copied(lane, pending=False)
+        try:
+            await self._decided(decide, change)
+        except Exception:
+            return None
+        return None if change.empty else change
 
     async def _work(self, key: Key, desk: Desk) -> None:
         """Decide and store what waits for a session, until nothing waits."""
@@ -118,13 +129,13 @@ class Lanes:
             for job in desk.jobs:  # this process stops
                 job.result.cancel()
 
-    async def _round(self, key: Key, desk: Desk, most: int = _BATCH_MAX) -> None:
+    async def _round(self, key: Key, desk: Desk) -> None:
         """Take changes as long as they can be decided on a copy, then store them together."""
         lane = self._lanes.get(key)
         taken: list[tuple[Job, Change]] = []
         alone: Job | None = None
         size = rows = 0
-        while desk.jobs and alone is None and len(taken) < most:
+        while desk.jobs and alone is None and len(taken) < _BATCH_MAX:
             if rows > _BATCH_ROWS_MAX or size > _BATCH_BYTES_MAX:
                 break
             job = desk.jobs.popleft()
@@ -143,22 +154,22 @@ class Lanes:
             except Exception:
                 alone = job  # it has to be right about the session as it is: under the lock
                 break
-            if change.empty or change.planned is None:
+            if change.empty:
                 alone = job
                 break
             taken.append((job, change))
-            rows += len(change.planned.rows)
+            rows += change.rows
             size += change.weight
             lane = change.after()
         if taken:
-            await self._store_all(key, taken, lane)
+            await self._store_all(key, taken)
         if alone is not None:
             await self._alone(key, alone)
 
     async def _decide(self, job: Job, lane: Lane, *, pending: bool) -> Change:
         """Decide on a copy: at once if the decision waits for nothing, as most do."""
         change = self._copied(lane, pending=True)
-        work = self._decided(job, change)
+        work = self._decided(job.decide, change)
         try:
             job.context.run(work.send, None)
         except StopIteration:
@@ -169,53 +180,57 @@ class Lanes:
         else:
             work.close()
         change = self._copied(lane, pending=pending)
-        work = self._decided(job, change)
+        work = self._decided(job.decide, change)
         await asyncio.get_running_loop().create_task(work, context=job.context)
         return change
 
     def _copied(self, lane: Lane, *, pending: bool) -> Change:
         return Change(Reads(self.db, pending), lane.copy(_now()), Before.of(lane), self.ring)
 
-    async def _decided(self, job: Job, change: Change) -> None:
-        await job.decide(change)
+    async def _decided(self, decide: Decide, change: Change) -> None:
+        await decide(change)
         await self._conclude(change)
 
-    async def _store_all(
-        self, key: Key, taken: list[tuple[Job, Change]], after: Lane | None
-    ) -> None:
+    async def _store_all(self, key: Key, taken: list[tuple[Job, Change]]) -> None:
         """Store decided changes in one statement, and answer them; if the session moved, each is
         decided again under the lock."""
-        names = [job.failpoint for job, _ in taken]
-        sql, values = self._write_of([change for _, change in taken]).statement()
-        weight = sum(change.weight for _, change in taken)
-        self._lanes.pop(key, None)
+        failpoints = [job.failpoint for job, _ in taken]
         try:
-            stored = await self.db.commit_grouped(names, sql, *values, weight=weight)
+            stored = await self._stored(key, failpoints, [change for _, change in taken])
         except Exception as error:
-            if isinstance(error, CommitUnknown):
-                self._hub.wake(*key)  # it may have been committed
             for job, _ in taken:
                 job.fail(error)
             return
         except BaseException:
-            self._hub.wake(*key)
             for job, _ in taken:
                 job.result.cancel()
             raise
-        if not stored:
-            for job, _ in taken:
-                await self._alone(key, job)
-            return
-        self._keep(key, after)
         for job, change in taken:
-            self._tell(change)
-            job.settle(change)
+            if stored:
+                self._tell(change)
+                job.settle(change)
+            else:
+                await self._alone(key, job)
+
+    async def _stored(self, key: Key, failpoints: list[str], changes: list[Change]) -> bool:
+        """Store decided changes of one session in one statement; False when it moved."""
+        sql, values = write_of(changes, self.lease_ms).statement()
+        weight = sum(change.weight for change in changes)
+        self._lanes.pop(key, None)
+        try:
+            stored = await self.db.commit_grouped(failpoints, sql, *values, weight=weight)
+        except (asyncio.CancelledError, CommitUnknown):
+            self._hub.wake(*key)  # it may have been committed
+            raise
+        if stored:
+            self._keep(key, changes[-1].after())
+        return bool(stored)
 
     async def _alone(self, key: Key, job: Job) -> None:
         """Decide and store one change under the lock."""
         if job.result.done():
             return
-        work = self._alone_locked(key, job)
+        work = self._under_lock(key, job.failpoint, job.decide)
         try:
             change = await asyncio.get_running_loop().create_task(work, context=job.context)
         except Exception as error:
@@ -226,10 +241,10 @@ class Lanes:
         else:
             job.settle(change)
 
-    async def _alone_locked(self, key: Key, job: Job) -> Change | None:
-        async with self.change(job.failpoint, *key) as change:
+    async def _under_lock(self, key: Key, failpoint: str, decide: Decide) -> Change | None:
+        async with self.change(failpoint, *key) as change:
             if change is not None:
-                await job.decide(change)
+                await decide(change)
         if change is not None and not change.lane.thread.deleted:
             self._keep(key, change.after())
         return change
@@ -338,33 +353,9 @@ class Lanes:
         await self._conclude(change)
         if change.empty:
             return
-        sql, values = self._write_of([change]).statement()
+        sql, values = write_of([change], self.lease_ms).statement()
         if not await change.connection.fetch(sql, *values, 0):
             raise RuntimeError("a session changed under its lock")
-
-    def _write_of(self, changes: list[Change]) -> LaneWrite:
-        """What these changes of one session store together."""
-        first, last = changes[0], changes[-1]
-        lanes = [change.lane for change in changes]
-        turns = {id_: turn for change in changes for id_, turn in change.turns.items()}
-        calls = {id_: call for change in changes for id_, call in change.changed_calls().items()}
-        return LaneWrite(
-            first.before.revision,
-            last.before.revision + 1,
-            first.before.thread,
-            last.lane.session,
-            last.lane.thread,
-            last.head,
-            last.lane.now,
-            any(lane.lease_taken for lane in lanes),
-            self.lease_ms,
-            turns=list(turns.values()),
-            calls=list(calls.values()),
-            rounds=[one for lane in lanes for one in lane.new_rounds],
-            entries=[one for lane in lanes for one in lane.new_entries],
-            commits=[one for lane in lanes for one in lane.new_commits],
-            rows=[row for change in changes if change.planned for row in change.planned.rows],
-        )
 
     def _keep(self, key: Key, lane: Lane | None) -> None:
         """Remember a lane as it is stored, to decide the next change on, unless a later one is."""

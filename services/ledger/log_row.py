@@ -1,9 +1,8 @@
 """Rows of the public log on their way in, and the head of a log."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from counterfoil.types.v1.reference_pb2 import Head
 
@@ -18,8 +17,7 @@ HEAD_COLUMNS = ("log_position", "log_digest", "last_processed_at")
 """Columns of a session's row that hold the head of its log: bigint, bytea, timestamptz or null."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogHead:
+class LogHead(NamedTuple):
     """The end of a log, as the session's row keeps it. An empty log has position 0."""
 
     position: int = 0
@@ -32,8 +30,7 @@ class LogHead:
         return cls(*(row[column] for column in HEAD_COLUMNS))
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A planned row of the log. `body` is not stored openly; a mark has none."""
 
     position: int
@@ -64,8 +61,7 @@ class Row:
         return splice(self.body, self.processed_at)
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """What one transaction appends, and the head that the session's row must then hold."""
 
     workspace_id: str

@@ -8,9 +8,8 @@ head, if the session's head is still the same then:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Self
+from typing import NamedTuple, Self
 
 from counterfoil.ledger.v1 import events_pb2
 from counterfoil.types.v1.reference_pb2 import Head
@@ -32,8 +31,7 @@ from services.ledger.log_row import (
 __all__ = ["Draft", "LogHead", "Planned", "Row", "plan", "render", "splice"]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """An entry to append. Use the constructors."""
 
     kind: int
