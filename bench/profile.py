@@ -42,6 +42,15 @@ async def main() -> None:
                 await _turns(system.url)
             profiler.send_signal(signal.SIGINT)
             await profiler.wait()
+            output.write_text(without_places(output.read_text()))
+
+
+def without_places(graph: str) -> str:
+    """A graph that does not say where the project and Python are installed."""
+    for place in (str(_OUT.parents[1]), *sys.path, sys.prefix, sys.base_prefix):
+        if len(place) > 1:
+            graph = graph.replace(f"{place}/", "")
+    return graph
 
 
 async def _turns(url: str) -> None:
