@@ -6,14 +6,20 @@ from typing import NamedTuple
 
 from foundation.storage import Database, Record
 
+# Several threads are locked in the order of sessions, as grouped writes lock theirs: otherwise the
+# two could wait for each other.
+
 # Renews the leases of stream `$1` for `$2` milliseconds, and says which of their turns an
 # interrupt waits for (2 is TURN_STATE_RUNNING).
 _RENEW = """
-WITH renewed AS (
-    UPDATE ledger.threads
+WITH held AS (
+    SELECT thread_id FROM ledger.threads WHERE lease_stream = $1
+    ORDER BY workspace_id COLLATE "C", session_id COLLATE "C" FOR UPDATE
+), renewed AS (
+    UPDATE ledger.threads thread
     SET lease_expires_at = clock_timestamp() + $2 * interval '1 millisecond'
-    WHERE lease_stream = $1
-    RETURNING workspace_id, session_id, thread_id, epoch
+    FROM held WHERE thread.thread_id = held.thread_id
+    RETURNING workspace_id, session_id, thread.thread_id, epoch
 )
 SELECT renewed.*, (
     SELECT turn_id FROM ledger.turns turn
@@ -24,15 +30,26 @@ FROM renewed
 """
 
 _FREE_STREAM = """
-UPDATE ledger.threads SET lease_stream = NULL WHERE lease_stream = $1
-RETURNING thread_id
+WITH held AS (
+    SELECT thread_id FROM ledger.threads WHERE lease_stream = $1
+    ORDER BY workspace_id COLLATE "C", session_id COLLATE "C" FOR UPDATE
+)
+UPDATE ledger.threads thread SET lease_stream = NULL
+FROM held WHERE thread.thread_id = held.thread_id
+RETURNING thread.thread_id
 """
 
 # No runner ever heard of them, so none is to blame (2 is EXCUSED).
 _FREE_ORPHANS = """
-UPDATE ledger.threads SET lease_stream = NULL, ended = 2
-WHERE lease_stream = $1 AND (thread_id, epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))
-RETURNING thread_id
+WITH held AS (
+    SELECT thread_id FROM ledger.threads
+    WHERE lease_stream = $1
+        AND (thread_id, epoch) IN (SELECT * FROM unnest($2::text[], $3::bigint[]))
+    ORDER BY workspace_id COLLATE "C", session_id COLLATE "C" FOR UPDATE
+)
+UPDATE ledger.threads thread SET lease_stream = NULL, ended = 2
+FROM held WHERE thread.thread_id = held.thread_id
+RETURNING thread.thread_id
 """
 
 _FREE_EXPIRED = """
@@ -77,8 +94,13 @@ SELECT EXISTS (
 """
 
 _FREE_BOOTS = """
-UPDATE ledger.threads SET lease_stream = NULL WHERE starts_with(lease_stream, $1)
-RETURNING thread_id
+WITH held AS (
+    SELECT thread_id FROM ledger.threads WHERE starts_with(lease_stream, $1)
+    ORDER BY workspace_id COLLATE "C", session_id COLLATE "C" FOR UPDATE
+)
+UPDATE ledger.threads thread SET lease_stream = NULL
+FROM held WHERE thread.thread_id = held.thread_id
+RETURNING thread.thread_id
 """
 
 
