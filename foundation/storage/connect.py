@@ -47,8 +47,12 @@ _TRANSIENT = (
 )
 
 
-async def connect(dsn: str, *, application: str, writer: bool = False) -> Connection:
+async def connect(
+    dsn: str, *, application: str, writer: bool = False, lock_ms: int = 0
+) -> Connection:
     """A checked connection; read-only outside explicit READ WRITE transactions unless `writer`.
+
+    Its statements wait at most `lock_ms` for a lock; 0 for as long as it takes.
 
     Raises Unavailable, or ConfigurationError when the server could lose an answered commit.
     """
@@ -65,6 +69,7 @@ async def connect(dsn: str, *, application: str, writer: bool = False) -> Connec
                 "default_transaction_isolation": "read committed",
                 "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_MS),
                 "jit": "off",
+                "lock_timeout": str(lock_ms),
                 # Writers repeat a few long statements by key: planning them anew finds nothing.
                 "plan_cache_mode": "force_generic_plan" if writer else "auto",
                 "timezone": "UTC",

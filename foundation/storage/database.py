@@ -27,6 +27,8 @@ __all__ = ["Connection", "Database", "Record"]
 
 Doubt = Callable[[], None] | None
 
+_GROUP_LOCK_MS = 250
+
 _ATTRIBUTES = {
     kind: {"db.system.name": "postgresql", "db.operation.name": kind}
     for kind in ("commit", "read", "fetch")
@@ -41,35 +43,39 @@ class Database:
     serve now, and works again by itself when it can; other errors are asyncpg's.
     """
 
-    def __init__(self, readers: Pool, writers: Pool, notifier: Notifier) -> None:
+    def __init__(self, readers: Pool, writers: Pool, groups: Pool, notifier: Notifier) -> None:
         """Use `open`."""
         self._readers = readers
-        # Read-write connections for `commit_one`. They never leave this class.
+        # Read-write connections for `commit_one`, and for groups. They never leave this package.
         self._writers = writers
+        self._group_writers = groups
         self._notifier = notifier
         self._groups: dict[str, Group] = {}
 
     @classmethod
     async def open(cls, dsn: str, *, service: str, pool_size: int = 8) -> Self:
         """Connect. Raises Unavailable, or ConfigurationError when the server is set so that it
-        could lose an answered commit. Opens up to `2 * pool_size + 1` connections, when needed."""
+        could lose an answered commit. Opens up to `3 * pool_size + 1` connections, when needed."""
         application = f"counterfoil-{service}"
         readers = Pool(partial(connect, dsn, application=application), pool_size)
         writers = Pool(partial(connect, dsn, application=application, writer=True), pool_size)
+        waits = partial(connect, dsn, application=application, writer=True, lock_ms=_GROUP_LOCK_MS)
+        groups = Pool(waits, pool_size)
         notifier = Notifier(partial(connect, dsn, application=f"{application}-notify"))
         readers.release(await readers.acquire())
-        return cls(readers, writers, notifier)
+        return cls(readers, writers, groups, notifier)
 
     @property
     def busy(self) -> int:
         """Connections in use."""
-        return self._readers.busy + self._writers.busy
+        return self._readers.busy + self._writers.busy + self._group_writers.busy
 
     async def close(self) -> None:
         """Close every connection; transactions still open after 5 s are cut off."""
         await self._notifier.close()
         await self._readers.close()
         await self._writers.close()
+        await self._group_writers.close()
 
     @asynccontextmanager
     async def commit(self, failpoint: str) -> AsyncGenerator[Connection]:
@@ -141,7 +147,8 @@ class Database:
 
         Its first two arguments are a workspace and a session; a further, last parameter of `sql` is
         an integer that every row returns as `call`. `weight` are the bytes that the arguments hold,
-        roughly. What fails together is tried again alone, so an error is its own.
+        roughly. What fails together, or waits for a lock, is sent again alone: an error is its own,
+        and a session that is locked elsewhere holds up no other.
         """
         names = (failpoint,) if isinstance(failpoint, str) else failpoint
         joined = joint.current(self)
@@ -150,7 +157,7 @@ class Database:
                 return await connection.fetch(sql, *args, 0)
         group = self._groups.get(sql)
         if group is None:
-            group = self._groups[sql] = Group(sql, self._writers)
+            group = self._groups[sql] = Group(sql, self._group_writers, self._writers)
         with _span("commit", names[0]):
             for name in names:
                 await failpoints.hit(f"{name}.before")

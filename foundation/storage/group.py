@@ -3,11 +3,14 @@
 A commit costs PostgreSQL more than the rows of an ordinary write, and a round trip costs this
 process more than its arguments. So at most one transaction of a statement is on its way; what comes
 meanwhile forms the next one. Nothing waits for company: a statement that comes alone is sent alone.
+Nor for a lock, but for a moment: whoever needs one that is held elsewhere goes on alone.
 """
 
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+
+import asyncpg
 
 from foundation.storage.connect import DRIVER_ERRORS, Record, raise_uncommitted
 from foundation.storage.errors import CommitUnknown
@@ -27,9 +30,12 @@ class _Member:
 class Group:
     """The callers of one statement."""
 
-    def __init__(self, sql: str, connections: Pool) -> None:
+    def __init__(self, sql: str, quick: Pool, patient: Pool) -> None:
+        """Connections of `quick` give up soon on a lock, those of `patient` wait for it."""
         self._sql = sql
-        self._connections = connections
+        self._quick = quick
+        self._patient = patient
+        self._alone: set[asyncio.Task[None]] = set()
         self._waiting: deque[_Member] = deque()
         self._sent: list[_Member] = []
         self._busy = False
@@ -46,9 +52,12 @@ class Group:
         if not self._busy:
             self._busy = True
             try:
-                return await self._run_alone(args)
+                return await self._run_alone(self._quick, args)
+            except asyncpg.LockNotAvailableError:
+                pass  # it waits for the lock below, where it holds up nobody
             finally:
                 self._go_on(loop)
+            return await self._run_alone(self._patient, args)
         member = _Member(args, weight, loop.create_future())
         self._waiting.append(member)
         try:
@@ -76,7 +85,8 @@ class Group:
             while self._waiting:
                 self._sent = self._next()
                 try:
-                    await self._send(self._sent)
+                    if self._sent:
+                        await self._send(self._sent)
                 except asyncio.CancelledError:
                     if not self._goes_on():
                         raise
@@ -109,24 +119,20 @@ class Group:
         return taken
 
     async def _send(self, members: list[_Member]) -> None:
+        calls = [(*member.args, call) for call, member in enumerate(members)]
         try:
-            if len(members) > 1:
-                await self._together(members)
-            else:
-                await self._one_by_one(members)
-        except BaseException:
-            for member in members:
-                member.rows.cancel()
-            raise
-
-    async def _together(self, members: list[_Member]) -> None:
-        try:
-            rows = await self._run(members)
+            rows = await self._run(calls)
         except CommitUnknown as error:
             for member in members:
                 _fail(member, error)
         except Exception:
-            await self._one_by_one(members)  # one of them is at fault: nothing was committed
+            # One of them is at fault or waits for a lock. Nothing was committed.
+            for member in members:
+                self._send_alone(member)
+        except BaseException:
+            for member in members:
+                member.rows.cancel()
+            raise
         else:
             answers: list[list[Record]] = [[] for _ in members]
             for row in rows:
@@ -135,33 +141,44 @@ class Group:
             for member, answer in zip(members, answers, strict=True):
                 _settle(member, answer)
 
-    async def _one_by_one(self, members: list[_Member]) -> None:
-        for member in members:
+    def _send_alone(self, member: _Member) -> None:
+        if member.rows.done():
+            return
+
+        async def work() -> None:
             try:
-                rows = await self._run_alone(member.args)
+                rows = await self._run_alone(self._patient, member.args)
             except Exception as error:
                 _fail(member, error)
+            except BaseException:
+                member.rows.cancel()
+                raise
             else:
                 _settle(member, rows)
 
-    async def _run(self, members: list[_Member]) -> list[Record]:
-        calls = [(*member.args, call) for call, member in enumerate(members)]
-        connection = await self._connections.acquire()
+        task = asyncio.get_running_loop().create_task(work(), name="group-commit-alone")
+        self._alone.add(task)
+        task.add_done_callback(self._alone.discard)
+        # Nobody waits for it any more when its caller was cancelled: it is cut off.
+        member.rows.add_done_callback(lambda rows: task.cancel() if rows.cancelled() else None)
+
+    async def _run(self, calls: list[tuple[object, ...]]) -> list[Record]:
+        connection = await self._quick.acquire()
         try:
             return await connection.fetchmany(self._sql, calls)
         except DRIVER_ERRORS as error:
             raise_uncommitted(error, connection)
         finally:
-            self._connections.release(connection)
+            self._quick.release(connection)
 
-    async def _run_alone(self, args: tuple[object, ...]) -> list[Record]:
-        connection = await self._connections.acquire()
+    async def _run_alone(self, pool: Pool, args: tuple[object, ...]) -> list[Record]:
+        connection = await pool.acquire()
         try:
             return await connection.fetch(self._sql, *args, 0)
         except DRIVER_ERRORS as error:
             raise_uncommitted(error, connection)
         finally:
-            self._connections.release(connection)
+            pool.release(connection)
 
 
 def _settle(member: _Member, rows: list[Record]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from foundation import failpoints
 from foundation.storage import CommitUnknown, Database
+from foundation.storage import database as database_module
 
 PUT = """
 INSERT INTO notes (workspace_id, session_id, number, transaction)
@@ -28,7 +29,16 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'"
 
 
 @pytest.fixture
-async def db(empty_dsn: str) -> AsyncIterator[Database]:
+def lock_ms() -> int:
+    """How long a group waits for a lock; long enough for whoever looks on."""
+    return 60_000
+
+
+@pytest.fixture
+async def db(
+    empty_dsn: str, lock_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Database]:
+    monkeypatch.setattr(database_module, "_GROUP_LOCK_MS", lock_ms)
     database = await Database.open(empty_dsn, service="test", pool_size=2)
     await database.commit_one(
         "test.table",
@@ -83,17 +93,14 @@ async def test_an_argument_that_does_not_fit_is_its_callers_alone(db: Database) 
 
 async def test_each_effect_hits_its_own_before_and_after(db: Database) -> None:
     hits: list[str] = []
-    seen: list[int] = []
 
     async def hook(name: str) -> None:
         hits.append(name)
-        if name == "test.put.after":
-            seen.append(len(await stored(db)))
 
     failpoints.install(hook)
-    await asyncio.gather(put(db, 1), put(db, 2))
-    assert hits == ["test.put.before"] * 2 + ["test.put.after"] * 2
-    assert seen == [2, 2]
+    await asyncio.gather(*(put(db, number) for number in range(1, 5)))
+    assert hits[:4] == ["test.put.before"] * 4
+    assert hits[4:] == ["test.put.after"] * 4
 
 
 class _Held:
@@ -186,3 +193,36 @@ async def test_in_a_joint_transaction_it_is_a_part_of_that(db: Database) -> None
             assert await put(db, 1) == [1]
             raise LookupError
     assert await stored(db) == {}
+
+
+MINE = """
+INSERT INTO notes (workspace_id, session_id, number, transaction)
+SELECT $1, $2, $3::integer, pg_current_xact_id()::text::bigint
+FROM pg_advisory_xact_lock(CASE WHEN $3 < 10 THEN 77 ELSE $3 END)
+RETURNING number, $4::integer AS call
+"""
+
+
+def mine(db: Database, number: int) -> "asyncio.Task[list[object]]":
+    async def call() -> list[object]:
+        return [*await db.commit_grouped("test.mine", MINE, "w", f"s{number}", number)]
+
+    return asyncio.create_task(call())
+
+
+@pytest.mark.parametrize("lock_ms", [20])
+@pytest.mark.parametrize("held_up", [(1,), (11, 1, 2, 12)], ids=["alone", "in a group"])
+async def test_who_waits_for_a_lock_holds_up_nobody_else(
+    db: Database, empty_dsn: str, held_up: tuple[int, ...]
+) -> None:
+    """Numbers below ten need the lock that somebody else holds."""
+    async with _Held(empty_dsn):
+        first = [mine(db, number) for number in held_up]
+        later = [mine(db, number) for number in (13, 14, 15)]
+        free = [task for task, number in zip(first, held_up, strict=True) if number > 9]
+        await asyncio.gather(*later, *free)
+        later_still = [mine(db, number) for number in (16, 17)]
+        await asyncio.gather(*later_still)
+        assert not {1, 2} & (await stored(db)).keys()
+    await asyncio.gather(*first)
+    assert sorted(await stored(db)) == sorted({*held_up, 13, 14, 15, 16, 17})
