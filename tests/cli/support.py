@@ -58,6 +58,7 @@ def environment(data: Path, **settings: str) -> dict[str, str]:
         "COUNTERFOIL_DATA_DIR": str(data),
         "COUNTERFOIL_PORT": "0",
         "COUNTERFOIL_GRPC_PORT": "0",
+        "COUNTERFOIL_METRICS_ADDRESS": "off",
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     return python_environment(**{**chosen, **settings})

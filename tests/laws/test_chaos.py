@@ -44,9 +44,9 @@ async def talk(system: System, rng: random.Random) -> Chat:
 async def killing(system: System, rng: random.Random) -> None:
     names = [role.name for role in system.roles]
     for _ in range(KILLS):
-        # Five deaths without progress end a turn, and a death while starting is none.
-        await asyncio.sleep(rng.uniform(0.5, 1.5))
+        # Five deaths without progress end a turn: however slow a start was, there is time for some.
         await system.up.wait()
+        await asyncio.sleep(rng.uniform(0.5, 1.5))
         with contextlib.suppress(ProcessLookupError):
             system.signal(rng.choice(names), 9)
 
