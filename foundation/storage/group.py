@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
+from foundation.cutoff import CutOff
 from foundation.storage.connect import DRIVER_ERRORS, Record, raise_uncommitted
 from foundation.storage.errors import CommitUnknown
 from foundation.storage.pool import Pool
@@ -39,8 +40,7 @@ class Group:
         self._waiting: deque[_Member] = deque()
         self._sent: list[_Member] = []
         self._busy = False
-        self._sender: asyncio.Task[None] | None = None
-        self._abandoned = False
+        self._sender = CutOff()
 
     async def commit(self, args: tuple[object, ...], weight: int) -> list[Record]:
         """The rows that the statement returns for these arguments, once it is committed.
@@ -70,15 +70,12 @@ class Group:
         """Send what came meanwhile, if there is something."""
         self._busy = bool(self._waiting)
         if self._busy:
-            self._sender = loop.create_task(self._send_all(), name="group-commit")
+            self._sender.task = loop.create_task(self._send_all(), name="group-commit")
 
     def _left(self) -> None:
-        """A caller has left: a transaction for which nobody waits any more is cut off, once."""
-        if self._sender is None or self._abandoned or not self._sent:
-            return
-        if all(member.rows.done() for member in self._sent):
-            self._abandoned = True
-            self._sender.cancel()
+        """A caller has left: a transaction for which nobody waits any more is cut off."""
+        if self._sent and all(member.rows.done() for member in self._sent):
+            self._sender.cut()
 
     async def _send_all(self) -> None:
         try:
@@ -88,22 +85,15 @@ class Group:
                     if self._sent:
                         await self._send(self._sent)
                 except asyncio.CancelledError:
-                    if not self._goes_on():
+                    if not self._sender.goes_on():
                         raise
                 finally:
                     self._sent = []
         finally:
-            self._sender = None
+            self._sender.task = None
             self._busy = False
             for member in self._waiting:  # this process stops
                 member.rows.cancel()
-
-    def _goes_on(self) -> bool:
-        """Whether a cancellation was that of an abandoned transaction, which ends nothing else."""
-        if self._sender is None or not self._abandoned:
-            return False
-        self._abandoned = False
-        return self._sender.uncancel() == 0  # else this process stops at the same time
 
     def _next(self) -> list[_Member]:
         """The next transaction, in the order of sessions, so that two processes which write to the

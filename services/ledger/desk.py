@@ -7,6 +7,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
+from foundation.cutoff import CutOff
 from foundation.storage import Database, Record
 from services.ledger.change import Change
 
@@ -69,21 +70,9 @@ class Desk:
 
     jobs: deque[Job] = field(default_factory=deque[Job])
     busy: list[Job] = field(default_factory=list[Job])
-    task: "asyncio.Task[None] | None" = None
-    abandoned: bool = False
+    work: CutOff = field(default_factory=CutOff)
 
     def left(self) -> None:
-        """A caller has left: what is done for nobody any more is cut off, its statement too; once,
-        however many leave at the same time."""
-        if self.task is None or self.abandoned or not self.busy:
-            return
-        if all(job.result.done() for job in self.busy):
-            self.abandoned = True
-            self.task.cancel()
-
-    def goes_on(self) -> bool:
-        """Whether a cancellation was that of abandoned work, which ends nothing else."""
-        if self.task is None or not self.abandoned:
-            return False
-        self.abandoned = False
-        return self.task.uncancel() == 0  # else this process stops at the same time
+        """A caller has left: what is done for nobody any more is cut off, its statement too."""
+        if self.busy and all(job.result.done() for job in self.busy):
+            self.work.cut()

@@ -98,7 +98,7 @@ class Lanes:
         finally:
             if desk.jobs:
                 work = self._work(key, desk)
-                desk.task = asyncio.get_running_loop().create_task(work, name="ledger-lane")
+                desk.work.task = asyncio.get_running_loop().create_task(work, name="ledger-lane")
             else:
                 del self._desks[key]
 
@@ -119,12 +119,12 @@ class Lanes:
                 try:
                     await self._round(key, desk)
                 except asyncio.CancelledError:
-                    if not desk.goes_on():
+                    if not desk.work.goes_on():
                         raise
                 finally:
                     desk.busy = []
         finally:
-            desk.task = None
+            desk.work.task = None
             del self._desks[key]
             for job in desk.jobs:  # this process stops
                 job.result.cancel()

@@ -71,6 +71,17 @@ async def test_each_caller_gets_its_own_rows(db: Database) -> None:
     numbers = [5, 13, 4, 3, 2, 1]
     found = await asyncio.gather(*(put(db, number, f"s{number:02}") for number in numbers))
     assert found == [[5], [], [4], [3], [2], [1]]
+    rows = await db.fetch("SELECT number FROM notes ORDER BY ctid")
+    assert [row["number"] for row in rows] == [5, 1, 2, 3, 4]  # the first was sent alone
+
+
+async def test_what_is_heavy_is_not_committed_together(db: Database) -> None:
+    numbers = range(1, 5)
+    heavy = (
+        db.commit_grouped("test.put", PUT, "w", "s", number, weight=2 << 20) for number in numbers
+    )
+    await asyncio.gather(*heavy)
+    assert len(set((await stored(db)).values())) == len(numbers)
 
 
 async def test_what_fails_is_its_callers_alone(db: Database) -> None:
