@@ -57,12 +57,11 @@ def serves_with_a_real_model(block: Block, _: Server, folder: Path) -> None:
     assert done.stdout == "profile anthropic\n", done.stderr
 
 
-def answers_when_pasted(block: Block, server: Server, folder: Path) -> None:
-    """Typed line by line into the interactive interpreter, as somebody does who pastes it."""
-    assert block.code.count(README_URL) == 1
-    done = subprocess.run(
-        [sys.executable, "-i", "-q"],
-        input=block.code.replace(README_URL, server.url) + "\n",
+def python(*words: str, folder: Path, typed: str = "") -> "subprocess.CompletedProcess[str]":
+    """Python, once it has ended; `typed` is its standard input."""
+    return subprocess.run(
+        [sys.executable, *words],
+        input=typed,
         env=environment(),
         cwd=folder,
         capture_output=True,
@@ -70,6 +69,13 @@ def answers_when_pasted(block: Block, server: Server, folder: Path) -> None:
         timeout=SECONDS_MAX,
         check=False,
     )
+
+
+def answers_when_pasted(block: Block, server: Server, folder: Path) -> None:
+    """Typed line by line into the interactive interpreter, as somebody does who pastes it."""
+    assert block.code.count(README_URL) == 1
+    typed = block.code.replace(README_URL, server.url) + "\n"
+    done = python("-i", "-q", folder=folder, typed=typed)
     assert "Traceback" not in done.stderr, done.stderr
     assert "clock answered: " in done.stdout
     assert len(block.code.splitlines()) <= 20
@@ -126,15 +132,7 @@ def repeats_and_looks(block: Block, server: Server, folder: Path) -> None:
     """On a session that exists."""
     assert block.code.count(README_URL) == block.code.count(SESSION) == 1
     code = block.code.replace(README_URL, server.url).replace(SESSION, new_session(server))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    done = python("-c", code, folder=folder)
     assert done.returncode == 0, done.stderr
     waiting, proof = map(ast.literal_eval, done.stdout.splitlines())
     assert waiting == {"data": [], "next_page": None}
