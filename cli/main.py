@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import uvloop
 
-from cli import context_commands, journal_commands, logs, memory, seal_keys, session_commands
+from cli import (
+    context_commands,
+    huge_pages,
+    journal_commands,
+    logs,
+    memory,
+    seal_keys,
+    session_commands,
+)
 from cli.entry import main_loop, one_line_errors, read_settings
 from cli.output import Form, Output
 from foundation import metrics, telemetry
@@ -93,6 +101,7 @@ def stop_event() -> asyncio.Event:
 async def until(stop: asyncio.Event, failure: Coroutine[Any, Any, None]) -> None:
     """Waits for a signal, or raises the error of failed background work."""
     memory.settle()
+    huge_pages.keep()
 
     async def signalled() -> None:
         await stop.wait()
