@@ -23,29 +23,23 @@ _MAY_LEAD_SYSTEM = ("user_message", *_RESULTS)
 
 
 class Member(NamedTuple):
-    """One event of a batch: where it stands in the request's JSON, and its new event."""
+    """One event of a batch: where it stands in the request's JSON, the name of its union's set
+    field, and its new event."""
 
     path: str
+    variant: str
     event: events_pb2.Event
-
-    @property
-    def variant(self) -> str:
-        """Name of the union's set field."""
-        return self.event.WhichOneof("event") or ""
 
 
 def members(events: Sequence[client_events_pb2.ClientEvent], root: str) -> list[Member]:
     """Give new ids to a batch; `root` is the JSON path of the list."""
-    return [
-        Member(f"{root}.{index}", _event(idempotency.new_id("event", index), event))
-        for index, event in enumerate(events)
-    ]
+    return [_member(f"{root}.{index}", index, event) for index, event in enumerate(events)]
 
 
 def check(batch: Sequence[Member]) -> None:
     """Refuse what no state could take; raises INVALID_FIELD with the JSON path."""
     for index, member in enumerate(batch):
-        refusals.check_supported(member.path, member.event)
+        refusals.check_supported(member.path, member.variant)
         match member.variant:
             case "user_message":
                 refusals.check_message(member.path, member.event.user_message.content)
@@ -97,12 +91,14 @@ def admit(lane: Lane, batch: Sequence[Member]) -> list[int]:
 
 def new_answers(lane: Lane) -> bool:
     """Whether the round got an answer in this transaction."""
-    return any(position > lane.log.position for position in claims.answer_positions(lane))
+    return max(claims.answer_positions(lane), default=0) > lane.log.position
 
 
 def check_size(lane: Lane, answers_before: int = 0) -> None:
     """Refuse what no runner could be given; `answers_before` are bytes of earlier answers to the
     round. Raises TOO_LARGE; the lane is then not to be stored."""
+    if answers_before + sum(map(len, lane.bodies.values())) <= BODIES_BYTES_MAX:
+        return
     inputs = (claims.input_positions(turn) for turn in lane.turns)
     for positions in inputs:
         _check_bytes(sum(_new_bytes(lane, position) for position in positions), "a message")
@@ -206,9 +202,10 @@ def _check_system(batch: Sequence[Member], index: int) -> None:
         )
 
 
-def _event(id: str, event: client_events_pb2.ClientEvent) -> events_pb2.Event:
-    made = events_pb2.Event(id=id)
+def _member(path: str, index: int, event: client_events_pb2.ClientEvent) -> Member:
+    made = events_pb2.Event(id=idempotency.new_id("event", index))
     variant = event.WhichOneof("event")
-    if variant is not None:
-        getattr(made, variant).CopyFrom(getattr(event, variant))
-    return made
+    if variant is None:
+        return Member(path, "", made)
+    getattr(made, variant).CopyFrom(getattr(event, variant))
+    return Member(path, variant, made)

@@ -1,14 +1,15 @@
 """One change of one session: what it was decided on, what was decided, what was stored."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from copy import copy
 
 from counterfoil.ledger.v1 import turn_pb2
+from msgspec import Struct
 
 from foundation import telemetry
 from foundation.storage import Connection, SealRing
 from services.ledger import claiming, claims, lane_store, log_chain
-from services.ledger.lane import Call, Lane, Thread, Turn, twin
+from services.ledger.lane import Call, Lane, Thread, Turn
 from services.ledger.lane_write_store import LaneWrite
 from services.ledger.log_probe import Reader
 from services.ledger.log_row import LogHead, Planned
@@ -20,8 +21,7 @@ RUNNING = turn_pb2.TURN_STATE_RUNNING
 CallKey = tuple[str, int, int]
 
 
-@dataclass(slots=True)
-class Before:
+class Before(Struct):
     """A lane as it was loaded, to find what changed."""
 
     thread: Thread
@@ -36,8 +36,7 @@ class Before:
         return cls(lane.thread, turns, list(lane.calls), lane.session.revision)
 
 
-@dataclass(slots=True)
-class Change:
+class Change(Struct):
     """A change under way. When it is concluded, `planned` holds what is added to the log, `turns`
     what is new or changed of them by id, and `claim` what a stream may then run. `locked` is the
     transaction that holds the session's lock, if one does: a decision on a copy has none."""
@@ -50,8 +49,8 @@ class Change:
     takeover: bool | None = None
     claim: turn_pb2.Claim | None = None
     planned: Planned | None = None
-    turns: dict[str, Turn] = field(default_factory=dict[str, Turn])
-    _opened: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    turns: dict[str, Turn] = {}
+    _opened: dict[int, bytes] = {}
 
     @property
     def connection(self) -> Connection:
@@ -97,7 +96,7 @@ class Change:
         current = {call.operation_id for call in self.lane.calls}
         missing = [id_ for id_ in operation_ids if id_ not in current]
         self.lane.past = await lane_store.calls_of(self.reader, self.lane, missing)
-        self.before.calls.extend(twin(call) for call in self.lane.past)
+        self.before.calls.extend(copy(call) for call in self.lane.past)
 
     def take(self, stream_id: str) -> bool:
         """Claim the front turn for a stream, if it can be claimed; whether it was."""
@@ -113,15 +112,17 @@ class Change:
         for call in self._all_calls():
             if call.answer_position is not None and call.answer_position >= first:
                 call.answer_digest = planned.rows[call.answer_position - first].digest
+        before = self.before.turns
         for turn in lane.turns:
             # Turns that this call queued or resumed go on in its trace.
-            was = self.before.turns.get(turn.turn_id)
-            resumed = was is not None and was.state == PARKED and turn.state in (QUEUED, RUNNING)
-            if was is None or resumed:
+            was = before.get(turn.turn_id)
+            if was is None or (was.state == PARKED and turn.state in (QUEUED, RUNNING)):
                 turn.traceparent = telemetry.traceparent()
-        before = self.before.turns
-        turns = (*lane.finished, *lane.turns)
-        self.turns = {turn.turn_id: turn for turn in turns if before.get(turn.turn_id) != turn}
+        self.turns = {
+            turn.turn_id: turn
+            for turn in (*lane.finished, *lane.turns)
+            if before.get(turn.turn_id) != turn
+        }
 
     @property
     def head(self) -> LogHead:
@@ -171,9 +172,14 @@ class Change:
 def write_of(changes: Sequence[Change], lease_ms: int) -> LaneWrite:
     """What changes of one session store together; a lease that one takes holds `lease_ms`."""
     first, last = changes[0], changes[-1]
+    turns: dict[str, Turn] = {}
+    calls: dict[CallKey, Call] = {}
+    new: set[str] = set()
     lanes = [change.lane for change in changes]
-    turns = {id_: turn for change in changes for id_, turn in change.turns.items()}
-    calls = {id_: call for change in changes for id_, call in change.changed_calls().items()}
+    for change in changes:
+        turns |= change.turns
+        calls |= change.changed_calls()
+        new |= change.turns.keys() - change.before.turns.keys()
     return LaneWrite(
         first.before.revision,
         last.before.revision + 1,
@@ -182,12 +188,12 @@ def write_of(changes: Sequence[Change], lease_ms: int) -> LaneWrite:
         last.lane.thread,
         last.head,
         last.lane.now,
-        any(lane.lease_taken for lane in lanes),
-        lease_ms,
-        turns=list(turns.values()),
-        calls=list(calls.values()),
-        rounds=[one for lane in lanes for one in lane.new_rounds],
-        entries=[one for lane in lanes for one in lane.new_entries],
-        commits=[one for lane in lanes for one in lane.new_commits],
-        rows=[row for change in changes if change.planned for row in change.planned.rows],
+        lease_ms if any(lane.lease_taken for lane in lanes) else None,
+        [turn for turn in turns.values() if turn.turn_id in new],
+        [turn for turn in turns.values() if turn.turn_id not in new],
+        calls.values(),
+        [one for lane in lanes for one in lane.new_rounds],
+        [one for lane in lanes for one in lane.new_entries],
+        [one for lane in lanes for one in lane.new_commits],
+        [row for change in changes if change.planned for row in change.planned.rows],
     )

@@ -21,7 +21,7 @@ from services.ledger.change import Change
 from services.ledger.lane import Ended
 from services.ledger.lanes import Lanes
 from services.ledger.releases import Releases
-from services.ledger.streams import Key, RunnerStream, key_of, stream_prefix
+from services.ledger.streams import Key, RunnerStream, stream_prefix
 
 _CHANNEL = "counterfoil_ledger_turns"
 _RESCAN_S = 1.0
@@ -202,7 +202,7 @@ class Dispatcher:
 
     def _committed(self, change: Change) -> None:
         lane, before = change.lane, change.before
-        key = key_of(lane.thread_ref)
+        key = lane.key
         was = before.thread
         if was.lease_stream is not None and lane.thread.lease_stream != was.lease_stream:
             self._ended(was.lease_stream, key, was.epoch, fenced=_taken_away(change))

@@ -4,15 +4,15 @@ Decisions are pure functions over a lane: they change its rows and add entries f
 store writes what changed. Ids of the ledger's own events derive from their log positions.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from copy import copy
 from datetime import datetime
 from enum import IntEnum
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from counterfoil.ledger.v1 import events_pb2, session_events_pb2, session_pb2, turn_pb2
 from counterfoil.types.v1 import reference_pb2, runtime_pb2
+from msgspec import Struct
 
 from foundation import ids
 from services.ledger.event_types import type_of
@@ -54,8 +54,7 @@ class Source(IntEnum):
     OWNER = 3
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Struct):
     """The session's row."""
 
     workspace_id: str
@@ -77,8 +76,7 @@ class Session:
     web_fetches: int = 0
 
 
-@dataclass(slots=True)
-class Thread:
+class Thread(Struct):
     """The thread's row."""
 
     epoch: int
@@ -90,8 +88,7 @@ class Thread:
     claimable_at: datetime | None
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(Struct):
     """A turn's row; the columns are described in `schema`."""
 
     turn_id: str
@@ -122,8 +119,7 @@ class Turn:
     traceparent: str = ""
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """A tool call of a round; the columns are described in `schema`."""
 
     turn_id: str
@@ -197,20 +193,7 @@ class Commit(NamedTuple):
     answer: int
 
 
-_Row = TypeVar("_Row", Session, Thread, Turn, Call)
-_VALUES: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    row: attrgetter(*(one.name for one in fields(row))) for row in (Session, Thread, Turn, Call)
-}
-
-
-def twin(row: _Row) -> _Row:
-    """A copy of a row. Every change of a session makes some: `dataclasses.replace` takes six times
-    as long."""
-    return type(row)(*_VALUES[type(row)](row))
-
-
-@dataclass(slots=True)
-class Lane:
+class Lane(Struct):
     """What one transaction on a session works with.
 
     `turns` are the oldest two that are not over, then the new ones, `more` says that others stand
@@ -223,15 +206,15 @@ class Lane:
     log: LogHead
     turns: list[Turn]
     now: datetime
-    calls: list[Call] = field(default_factory=list[Call])
-    past: list[Call] = field(default_factory=list[Call])
-    settled_calls: list[Call] = field(default_factory=list[Call])
-    drafts: list[Draft] = field(default_factory=list[Draft])
-    bodies: dict[int, bytes] = field(default_factory=dict[int, bytes])
-    new_entries: list[Entry] = field(default_factory=list[Entry])
-    new_rounds: list[Round] = field(default_factory=list[Round])
-    new_commits: list[Commit] = field(default_factory=list[Commit])
-    finished: list[Turn] = field(default_factory=list[Turn])
+    calls: list[Call] = []
+    past: list[Call] = []
+    settled_calls: list[Call] = []
+    drafts: list[Draft] = []
+    bodies: dict[int, bytes] = {}
+    new_entries: list[Entry] = []
+    new_rounds: list[Round] = []
+    new_commits: list[Commit] = []
+    finished: list[Turn] = []
     lease_taken: bool = False
     more: bool = False
 
@@ -250,12 +233,12 @@ class Lane:
     def copy(self, now: datetime) -> "Lane":
         """A lane without drafts to decide on, at `now`."""
         return Lane(
-            twin(self.session),
-            twin(self.thread),
+            copy(self.session),
+            copy(self.thread),
             self.log,
-            [twin(turn) for turn in self.turns],
+            [copy(turn) for turn in self.turns],
             now,
-            [twin(call) for call in self.calls],
+            [copy(call) for call in self.calls],
             more=self.more,
         )
 
@@ -267,6 +250,11 @@ class Lane:
             session_id=self.session.session_id,
             thread_id=self.session.thread_id,
         )
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The thread's name: workspace, session and thread id."""
+        return self.session.workspace_id, self.session.session_id, self.session.thread_id
 
     @property
     def front(self) -> Turn | None:

@@ -5,19 +5,19 @@ The statement is put together from the sections that the write needs, so that an
 short; there are few combinations, and each is prepared once per connection.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
-from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from services.ledger.lane import Call, Commit, Entry, Round, Session, Thread, Turn
 from services.ledger.log_row import KIND_MARK, KIND_QUEUED, LogHead, Row
 
-# `$1` workspace, `$2` session, `$3` thread. `$4` to `$8` are what the decision was made on;
-# `$25` renews the lease for `$26` milliseconds, by the database's clock.
+# `$1` workspace, `$2` session, `$3` thread. `$4` to `$8` are what the decision was made on.
 _SESSION = """
 WITH guard AS (
     SELECT 1 FROM ledger.sessions s JOIN ledger.threads t ON t.thread_id = s.thread_id
@@ -27,29 +27,21 @@ WITH guard AS (
     FOR UPDATE OF s, t
 ), session AS (
     UPDATE ledger.sessions SET
-        revision = $28, status = $9, input_tokens = $10, output_tokens = $11,
-        cache_read_tokens = $12, cache_creation_tokens = $13, active_ms = $14, running_since = $15,
-        log_position = $16, log_digest = $17, last_processed_at = $18, updated_at = $19,
-        cache_creation_1h_tokens = $29, web_searches = $30, web_fetches = $31
+        revision = $9, status = $10, input_tokens = $11, output_tokens = $12,
+        cache_read_tokens = $13, cache_creation_tokens = $14, cache_creation_1h_tokens = $15,
+        web_searches = $16, web_fetches = $17, active_ms = $18, running_since = $19,
+        log_position = $20, log_digest = $21, last_processed_at = $22, updated_at = $23
     FROM guard WHERE workspace_id = $1 AND session_id = $2
-), thread AS (
-    UPDATE ledger.threads SET
-        epoch = $20, lease_stream = $21, ended = $22, head_seq = $23, head_digest = $24,
-        claimable_at = $27,
-        lease_expires_at = CASE
-            WHEN $25 THEN clock_timestamp() + $26 * interval '1 millisecond'
-            ELSE lease_expires_at
-        END
-    FROM guard WHERE workspace_id = $1 AND thread_id = $3
 )"""
 _LAST = "\nSELECT ${last}::integer AS call FROM guard"
-_FIXED = 31
+_FIXED = 23
 
 
 @dataclass(frozen=True)
 class _Section:
     """A table that gets rows. Its statement takes them as array parameters; one row, which is the
-    common case, as plain ones: those cost both sides less."""
+    common case, as plain ones: those cost both sides less. `{values}` and `{source}` stand for a
+    query's columns and their source."""
 
     name: str
     sql: str
@@ -66,10 +58,11 @@ class _Section:
             source = f"FROM guard, unnest({arrays}) AS given"
         return self.sql.format(values=values, source=source, first=first)
 
-    def values(self, rows: Sequence[object]) -> Sequence[Any]:
+    def values(self, rows: Collection[object]) -> Sequence[Any]:
         """The parameters."""
         if len(rows) == 1:
-            return self._read(rows[0])
+            (row,) = rows
+            return self._read(row)
         return list(zip(*map(self._read, rows), strict=True))
 
     @cached_property
@@ -84,15 +77,51 @@ def _given(columns: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name, kind in pairs)
 
 
-_TURNS = _Section(
-    "turns",
-    """, turn AS (
+# The lease is renewed by the database's clock.
+_THREAD = _Section(
+    "threads",
+    """, thread AS (
+    UPDATE ledger.threads SET
+        epoch = given.epoch, lease_stream = given.lease_stream, ended = given.ended,
+        head_seq = given.head_seq, head_digest = given.head_digest,
+        claimable_at = given.claimable_at,
+        lease_expires_at = CASE
+            WHEN given.lease_ms IS NULL THEN threads.lease_expires_at
+            ELSE clock_timestamp() + given.lease_ms * interval '1 millisecond'
+        END
+    FROM (SELECT {values} {source}) AS given (epoch, lease_stream, ended, head_seq, head_digest,
+        claimable_at, lease_ms)
+    WHERE workspace_id = $1 AND thread_id = $3
+)""",
+    _given(
+        "epoch bigint, lease_stream text, ended smallint, head_seq bigint, head_digest bytea, "
+        "claimable_at timestamptz, lease_ms int"
+    ),
+)
+_TURN_COLUMNS = _given(
+    "turn_id text, input_position bigint, input_event_id text, state smallint, "
+    "system_event_id text, system_position bigint, marked bool, interrupted bool, "
+    "interrupt_event_id text, interrupt_position bigint, stop_reason smallint, round int, "
+    "round_open bool, attempt_round int, attempt_epoch bigint, attempt_number int, "
+    "span_event_id text, span_open bool, continued_epoch bigint, takeovers int, "
+    "not_before timestamptz, released bool, traceparent text, retries int"
+)
+_INSERT_TURNS = """
     INSERT INTO ledger.turns (workspace_id, session_id, thread_id, turn_id, input_position,
         input_event_id, state, system_event_id, system_position, marked, interrupted,
         interrupt_event_id, interrupt_position, stop_reason, round, round_open, attempt_round,
         attempt_epoch, attempt_number, span_event_id, span_open, continued_epoch, takeovers,
         not_before, released, traceparent, retries)
-    SELECT $1, $2, $3, {values} {source}
+    SELECT $1, $2, $3, {values} {source}"""
+_NEW_TURNS = _Section(
+    "new_turns",
+    f""", new_turn AS ({_INSERT_TURNS}
+)""",
+    _TURN_COLUMNS,
+)
+_TURNS = _Section(
+    "turns",
+    f""", turn AS ({_INSERT_TURNS}
     ON CONFLICT (turn_id) DO UPDATE SET
         state = excluded.state, system_event_id = excluded.system_event_id,
         system_position = excluded.system_position, marked = excluded.marked,
@@ -106,14 +135,7 @@ _TURNS = _Section(
         released = excluded.released, traceparent = excluded.traceparent,
         retries = excluded.retries
 )""",
-    _given(
-        "turn_id text, input_position bigint, input_event_id text, state smallint, "
-        "system_event_id text, system_position bigint, marked bool, interrupted bool, "
-        "interrupt_event_id text, interrupt_position bigint, stop_reason smallint, round int, "
-        "round_open bool, attempt_round int, attempt_epoch bigint, attempt_number int, "
-        "span_event_id text, span_open bool, continued_epoch bigint, takeovers int, "
-        "not_before timestamptz, released bool, traceparent text, retries int"
-    ),
+    _TURN_COLUMNS,
 )
 _CALLS = _Section(
     "calls",
@@ -199,18 +221,38 @@ _LEAVE = _Section(
 )""",
     _given("position bigint"),
 )
-_SECTIONS = (_TURNS, _CALLS, _ROUNDS, _ENTRIES, _COMMITS, _LOG, _STAY, _LEAVE)
+_SECTIONS = (
+    _THREAD,
+    _NEW_TURNS,
+    _TURNS,
+    _CALLS,
+    _ROUNDS,
+    _ENTRIES,
+    _COMMITS,
+    _LOG,
+    _STAY,
+    _LEAVE,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
+class _Position(NamedTuple):
     position: int | None
 
 
-@dataclass(slots=True)
-class LaneWrite:
+class _ThreadRow(NamedTuple):
+    epoch: int
+    lease_stream: str | None
+    ended: int
+    head_seq: int
+    head_digest: bytes
+    claimable_at: datetime | None
+    lease_ms: int | None
+
+
+class LaneWrite(Struct):
     """What one statement stores: a session and its thread as they are now, and the rows that
-    changed or are new. `revision` and `before` are what the decisions were made on."""
+    changed or are new. `revision` and `before` are what the decisions were made on; a taken lease
+    holds `lease_ms`."""
 
     revision: int
     revision_after: int
@@ -219,34 +261,59 @@ class LaneWrite:
     thread: Thread
     head: LogHead
     now: datetime
-    lease_taken: bool
-    lease_ms: int
-    turns: Sequence[Turn] = ()
-    calls: Sequence[Call] = ()
+    lease_ms: int | None
+    new_turns: Collection[Turn] = ()
+    turns: Collection[Turn] = ()
+    calls: Collection[Call] = ()
     rounds: Sequence[Round] = ()
     entries: Sequence[Entry] = ()
     commits: Sequence[Commit] = ()
     rows: Sequence[Row] = ()
-    stay: Sequence[_Position] = field(init=False)
-    leave: Sequence[_Position] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Find what the queue's index gains and loses."""
-        queued = {row.position for row in self.rows if row.kind == KIND_QUEUED}
-        marked = {row.refers_position for row in self.rows if row.kind == KIND_MARK}
-        self.stay = [_Position(one) for one in sorted(queued - marked)]
-        self.leave = [_Position(one) for one in marked - queued]
 
     def statement(self) -> tuple[str, list[Any]]:
         """The statement, which returns a row if it stored everything, and its parameters but the
         last, which that row holds as `call`."""
-        given = [(one, rows) for one in _SECTIONS if (rows := getattr(self, one.name))]
-        values = (one.values(rows) for one, rows in given)
-        sql = sql_of(tuple((one.name, len(rows) == 1) for one, rows in given))
-        return sql, [*self._fixed(), *chain(*values)]
+        values = self._fixed()
+        used: list[tuple[str, bool]] = []
+        for section, rows in zip(_SECTIONS, self._rows(), strict=True):
+            if rows:
+                used.append((section.name, len(rows) == 1))
+                values += section.values(rows)
+        return sql_of(tuple(used)), values
+
+    def _rows(self) -> tuple[Collection[object], ...]:
+        """What each section stores."""
+        stay, leave = _queue(self.rows)
+        return (
+            self._thread(),
+            self.new_turns,
+            self.turns,
+            self.calls,
+            self.rounds,
+            self.entries,
+            self.commits,
+            self.rows,
+            stay,
+            leave,
+        )
+
+    def _thread(self) -> tuple[_ThreadRow, ...]:
+        thread = self.thread
+        if self.lease_ms is None and thread == self.before:
+            return ()
+        row = _ThreadRow(
+            thread.epoch,
+            thread.lease_stream,
+            thread.ended,
+            thread.head_seq,
+            thread.head_digest,
+            thread.claimable_at,
+            self.lease_ms,
+        )
+        return (row,)
 
     def _fixed(self) -> list[Any]:
-        session, thread, before, head = self.session, self.thread, self.before, self.head
+        session, before, head = self.session, self.before, self.head
         return [
             session.workspace_id,
             session.session_id,
@@ -256,30 +323,34 @@ class LaneWrite:
             before.lease_stream,
             before.ended,
             before.claimable_at,
+            self.revision_after,
             session.status,
             session.input_tokens,
             session.output_tokens,
             session.cache_read_tokens,
             session.cache_creation_tokens,
+            session.cache_creation_1h_tokens,
+            session.web_searches,
+            session.web_fetches,
             session.active_ms,
             session.running_since,
             head.position,
             head.digest,
             head.last_processed_at,
             self.now,
-            thread.epoch,
-            thread.lease_stream,
-            thread.ended,
-            thread.head_seq,
-            thread.head_digest,
-            self.lease_taken,
-            self.lease_ms,
-            thread.claimable_at,
-            self.revision_after,
-            session.cache_creation_1h_tokens,
-            session.web_searches,
-            session.web_fetches,
         ]
+
+
+def _queue(rows: Sequence[Row]) -> tuple[list[_Position], list[_Position]]:
+    """What the queue's index gains and loses by new rows of the log."""
+    if len(rows) == 1:  # nothing is queued and marked in one row
+        row = rows[0]
+        stay = [_Position(row.position)] if row.kind == KIND_QUEUED else []
+        return stay, [_Position(row.refers_position)] if row.kind == KIND_MARK else []
+    queued = {row.position for row in rows if row.kind == KIND_QUEUED}
+    marked = {row.refers_position for row in rows if row.kind == KIND_MARK}
+    stay = [_Position(one) for one in sorted(queued - marked)]
+    return stay, [_Position(one) for one in marked - queued]
 
 
 @cache

@@ -8,7 +8,7 @@ from services.ledger import claiming
 from services.ledger.change import Change
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.lanes import Lanes
-from services.ledger.streams import Key, RunnerStream, key_of
+from services.ledger.streams import Key, RunnerStream
 
 
 class Reservation:
@@ -41,7 +41,7 @@ class Reservation:
         if self._stream is None:
             self._stream = self._dispatcher.reserve()
         if self._stream is not None and change.take(self._stream.id):
-            self._taken = key_of(change.lane.thread_ref), change.lane.thread.epoch
+            self._taken = change.lane.key, change.lane.thread.epoch
 
     def give(self, change: Change) -> None:
         """The transaction is committed: hand over what it claimed."""
