@@ -8,7 +8,6 @@ content.
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from functools import cache
 
 from foundation import randomness
@@ -54,14 +53,15 @@ def commitment(salt: bytes, body: bytes) -> bytes:
     return hashlib.sha256(b"".join(framed)).digest()
 
 
-@dataclass(frozen=True, slots=True)
 class Chain:
     """The chain rule of one log: `domain` names kind and version, `log_id` the log."""
 
-    domain: str
-    log_id: str
+    __slots__ = ("_named",)
+
+    def __init__(self, domain: str, log_id: str) -> None:
+        self._named = frame(domain.encode(), log_id.encode())
 
     def next(self, previous: bytes, header: bytes, committed: bytes) -> bytes:
         """Digest of the entry with `header` and commitment `committed` behind `previous` (empty
         for the first)."""
-        return digest(self.domain, self.log_id.encode(), previous, header, committed)
+        return hashlib.sha256(self._named + frame(previous, header, committed)).digest()

@@ -15,7 +15,7 @@ Every commit passes two of them (`<name>.before` and `<name>.after`, see
 import os
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -73,6 +73,17 @@ def reload(environment: Mapping[str, str] | None = None) -> None:
     if _state.record is not None:
         os.close(_state.record)
     _state = _State(os.environ if environment is None else environment)
+
+
+def active() -> bool:
+    """Whether a hit does anything in this process."""
+    return _state.active
+
+
+async def hit_all(names: Iterable[str], when: str) -> None:
+    """Say that the points `<name>.<when>` were reached."""
+    for name in names:
+        await hit(f"{name}.{when}")
 
 
 async def hit(name: str) -> None:

@@ -35,7 +35,9 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 _FLUSH_S = 2.0
 
 _propagator = TraceContextTextMapPropagator()
-_nothing = nullcontext(INVALID_SPAN)
+NOTHING = nullcontext(INVALID_SPAN)
+"""The span of a block that is not recorded."""
+
 _empty = Context()
 
 
@@ -89,6 +91,11 @@ def shutdown() -> None:
         sending.join(_FLUSH_S)
 
 
+def recording() -> bool:
+    """Whether spans of this process go anywhere."""
+    return _State.tracer is not None
+
+
 def span(
     name: str,
     kind: SpanKind = SpanKind.INTERNAL,
@@ -101,7 +108,7 @@ def span(
     An exception marks it by reason or class: its text could hold content.
     """
     if _State.tracer is None:
-        return _nothing
+        return NOTHING
     return _recorded(_State.tracer, name, kind, attributes, parent)
 
 
@@ -110,7 +117,7 @@ def span_below(
 ) -> AbstractContextManager[Span]:
     """The same where a span is recorded already; else nothing."""
     if _State.tracer is None or not trace.get_current_span().is_recording():
-        return _nothing
+        return NOTHING
     return _recorded(_State.tracer, name, kind, attributes, None)
 
 
@@ -138,7 +145,7 @@ def span_apart(
 def current(chosen: Span | None) -> AbstractContextManager[object]:
     """Makes a span current for a block; with None, no span is."""
     if _State.tracer is None:
-        return _nothing
+        return NOTHING
     return trace.use_span(
         INVALID_SPAN if chosen is None else chosen,
         record_exception=False,

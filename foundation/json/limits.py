@@ -57,7 +57,7 @@ def plan(descriptor: Descriptor) -> Check | None:
     try:
         if descriptor in parts:
             raise _UnknownRule  # it holds itself
-        return _Plan(descriptor).keeps
+        return _Plan(descriptor).check
     except _UnknownRule:
         return _ask_protovalidate
 
@@ -84,8 +84,13 @@ class _Plan:
             if field.containing_oneof not in oneofs:
                 self._add(field, _rules_of(field))
 
-    def keeps(self, message: Any) -> bool:
-        """Whether the message surely keeps every limit."""
+    @property
+    def check(self) -> Check:
+        """Tells whether a message surely keeps every limit, by no more loops than it needs."""
+        others = self._lengths or self._values or self._optional or self._required
+        return self._keeps if others else self._keeps_oneofs
+
+    def _keeps(self, message: Any) -> bool:
         for name, low, high in self._lengths:
             if not low <= len(getattr(message, name)) <= high:
                 return False
@@ -105,9 +110,12 @@ class _Plan:
     def _keeps_oneofs(self, message: Any) -> bool:
         for name, required, checks in self._oneofs:
             chosen = message.WhichOneof(name)
-            if required and chosen is None:
-                return False
-            if chosen in checks and not checks[chosen](getattr(message, chosen)):
+            if chosen is None:
+                if required:
+                    return False
+                continue
+            check = checks.get(chosen)
+            if check is not None and not check(getattr(message, chosen)):
                 return False
         return True
 

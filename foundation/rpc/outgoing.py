@@ -20,13 +20,9 @@ def bearer(credential: str) -> dict[str, str]:
 
 def metadata(common: Mapping[str, str], own: Metadata | None) -> dict[str, str]:
     """The metadata of one call; what the caller gave wins."""
-    found = dict(common)
-    if own:
-        found.update(own)
-    if REQUEST_ID not in found:
-        request_id = current().request_id
-        if request_id:
-            found[REQUEST_ID] = request_id
+    found = {**common, **dict(own)} if own else dict(common)
+    if REQUEST_ID not in found and (request_id := current().request_id):
+        found[REQUEST_ID] = request_id
     telemetry.inject(found)
     return found
 

@@ -13,7 +13,7 @@ from collections.abc import (
     Callable,
     Mapping,
 )
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -187,6 +187,8 @@ async def _checked(requests: AsyncIterable[Message]) -> AsyncIterator[Message]:
         yield request
 
 
-def _span(method: Method, metadata: Mapping[str, str]) -> Any:
+def _span(method: Method, metadata: Mapping[str, str]) -> AbstractContextManager[object]:
+    if not telemetry.recording():
+        return telemetry.NOTHING
     parent = telemetry.extract(metadata)
     return telemetry.span(method.path, telemetry.SpanKind.SERVER, parent=parent)

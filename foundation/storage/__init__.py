@@ -2,7 +2,7 @@
 
 from foundation.storage.database import Connection, Database, Record
 from foundation.storage.errors import CommitUnknown, ConfigurationError, SealBroken, Unavailable
-from foundation.storage.seal import SealRing
+from foundation.storage.seal import Sealer, SealRing
 
 __all__ = [
     "CommitUnknown",
@@ -12,5 +12,6 @@ __all__ = [
     "Record",
     "SealBroken",
     "SealRing",
+    "Sealer",
     "Unavailable",
 ]

@@ -126,8 +126,8 @@ class Database:
             async with joined.step(names[0]) as connection:
                 return await connection.fetch(sql, *args)
         with _span("commit", names[0]):
-            for name in names:
-                await failpoints.hit(f"{name}.before")
+            if failpoints.active():
+                await failpoints.hit_all(names, "before")
             connection = await self._writers.acquire()
             try:
                 rows = await connection.fetch(sql, *args)
@@ -135,8 +135,8 @@ class Database:
                 raise_uncommitted(error, connection)
             finally:
                 self._writers.release(connection)
-            for name in names:
-                await failpoints.hit(f"{name}.after")
+            if failpoints.active():
+                await failpoints.hit_all(names, "after")
             return rows
 
     async def commit_grouped(
@@ -159,11 +159,11 @@ class Database:
         if group is None:
             group = self._groups[sql] = Group(sql, self._group_writers, self._writers)
         with _span("commit", names[0]):
-            for name in names:
-                await failpoints.hit(f"{name}.before")
+            if failpoints.active():
+                await failpoints.hit_all(names, "before")
             rows = await group.commit(args, weight)
-            for name in names:
-                await failpoints.hit(f"{name}.after")
+            if failpoints.active():
+                await failpoints.hit_all(names, "after")
             return rows
 
     @asynccontextmanager
@@ -285,6 +285,8 @@ class Database:
 
 def _span(kind: str, failpoint: str | None) -> AbstractContextManager[object]:
     """A span below a span that is recorded; without one, nothing."""
+    if not telemetry.recording():
+        return telemetry.NOTHING
     name = f"sql {kind}" if failpoint is None else f"sql {kind} {failpoint}"
     return telemetry.span_below(name, telemetry.SpanKind.CLIENT, _ATTRIBUTES[kind])
 

@@ -80,9 +80,11 @@ class SealRing:
 
         Two calls never give equal bytes. The result is 30 bytes and the key id longer.
         """
-        header = self._header
-        nonce = os.urandom(_NONCE_BYTES)
-        return header + nonce + self._seal(nonce, plaintext, header + _frame(identity))
+        return self.sealer(*identity).seal(plaintext)
+
+    def sealer(self, *identity: str | int) -> "Sealer":
+        """`seal` for many values whose identities begin with the same parts."""
+        return Sealer(self._header, self._seal, _frame(identity))
 
     def open(self, sealed: bytes, *identity: str | int) -> bytes:
         """Decrypt what `seal` gave for the same identity; SealBroken otherwise."""
@@ -107,6 +109,25 @@ class SealRing:
             return decrypt(nonce, body, header + framed)
         except InvalidTag:
             raise SealBroken("sealed value was changed or belongs to another row") from None
+
+
+class Sealer:
+    """Seals for identities with the same first parts; see `SealRing.sealer`."""
+
+    __slots__ = ("_encrypt", "_first", "_header")
+
+    def __init__(
+        self, header: bytes, encrypt: Callable[[bytes, bytes, bytes], bytes], first: bytes
+    ) -> None:
+        self._header = header
+        self._encrypt = encrypt
+        self._first = header + first
+
+    def seal(self, plaintext: bytes, *rest: str | int) -> bytes:
+        """Encrypt for the row that the first parts and these name; see `SealRing.seal`."""
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = self._encrypt(nonce, plaintext, self._first + _frame(rest))
+        return self._header + nonce + sealed
 
 
 class Opener:
@@ -135,7 +156,7 @@ def _frame(identity: tuple[str | int, ...]) -> bytes:
         if isinstance(part, str):
             framed += f"s{len(part) if part.isascii() else len(part.encode())}:{part}"
         else:
-            digits = f"{part:d}"
+            digits = str(int(part))
             framed += f"i{len(digits)}:{digits}"
     return framed.encode()
 

@@ -1,15 +1,36 @@
 """What the log's chain hashes: every column of a row, through its header or its commitment."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
 
 from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation.digests import SALT_BYTES, Chain, commitment, frame
-from foundation.storage import SealRing
+from foundation.storage import Sealer, SealRing
 
 _DOMAIN = "counterfoil.ledger.log.v1"
+_TABLE = "ledger.log"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+class Writer(NamedTuple):
+    """What every new entry of one session's log needs."""
+
+    chain: Chain
+    sealer: Sealer
+
+    def seal(self, salt: bytes, body: bytes, position: int, event_id: str) -> bytes:
+        """The sealed column: salt and body together, so that erasing one erases the other."""
+        return self.sealer.seal(salt + body, position, event_id)
+
+
+@lru_cache(4096)
+def writer(ring: SealRing, workspace_id: str, session_id: str) -> Writer:
+    """The writer of one session's log."""
+    sealer = ring.sealer(_TABLE, workspace_id, session_id)
+    return Writer(chain(workspace_id, session_id), sealer)
 
 
 def chain(workspace_id: str, session_id: str) -> Chain:
@@ -38,36 +59,17 @@ def header(
     )
 
 
-def seal_body(
-    ring: SealRing,
-    salt: bytes,
-    body: bytes,
-    workspace_id: str,
-    session_id: str,
-    position: int,
-    event_id: str,
-) -> bytes:
-    """The sealed column: salt and body together, so that erasing one erases the other."""
-    return ring.seal(salt + body, *_identity(workspace_id, session_id, position, event_id))
-
-
 def open_body(
     ring: SealRing, sealed: bytes, workspace_id: str, session_id: str, position: int, event_id: str
 ) -> tuple[bytes, bytes]:
     """Salt and body of a sealed column; raises SealBroken."""
-    plain = ring.open(sealed, *_identity(workspace_id, session_id, position, event_id))
+    plain = ring.open(sealed, _TABLE, workspace_id, session_id, position, event_id)
     return plain[:SALT_BYTES], plain[SALT_BYTES:]
 
 
 def committed(salt: bytes, body: bytes) -> bytes:
     """The commitment column of a row with a body."""
     return commitment(salt, body)
-
-
-def _identity(
-    workspace_id: str, session_id: str, position: int, event_id: str
-) -> tuple[str, str, str, int, str]:
-    return "ledger.log", workspace_id, session_id, position, event_id
 
 
 def _time(moment: datetime | None) -> bytes:

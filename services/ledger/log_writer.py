@@ -7,7 +7,7 @@ head, if the session's head is still the same then:
     planned = plan(ring, workspace_id, session_id, lane.log, drafts, now)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Self
 
@@ -79,57 +79,49 @@ def plan(
     """
     last = head.last_processed_at
     moment = now.astimezone(UTC) if last is None or now > last else last
-    chain = log_chain.chain(workspace_id, session_id)
+    writer = log_chain.writer(ring, workspace_id, session_id)
     position, digest = head.position, head.digest
     queued: dict[str, int] = {}
     rows: list[Row] = []
     for draft in drafts:
         position += 1
-        processed_at = None if draft.kind == KIND_QUEUED else moment
-        refers = _refers(draft, queued, position)
-        sealed, committed = None, b""
-        if draft.kind != KIND_MARK:
+        kind, event_id, event_type, body, refers, transcript_head = draft
+        processed_at, sealed, committed = moment, None, b""
+        if kind == KIND_MARK:
+            found = queued.get(event_id) if refers is None else refers
+            refers = _referred(event_id, found, position)
+        else:
             salt = new_salt()
-            committed = log_chain.committed(salt, draft.body)
-            sealed = log_chain.seal_body(
-                ring, salt, draft.body, workspace_id, session_id, position, draft.event_id
-            )
-        if draft.kind == KIND_QUEUED:
-            queued[draft.event_id] = position
+            committed = log_chain.committed(salt, body)
+            sealed = writer.seal(salt, body, position, event_id)
+        if kind == KIND_QUEUED:
+            processed_at = None
+            queued[event_id] = position
         else:
             last = moment
         header = log_chain.header(
-            position,
-            draft.kind,
-            draft.event_id,
-            draft.event_type,
-            processed_at,
-            refers,
-            draft.transcript_head,
+            position, kind, event_id, event_type, processed_at, refers, transcript_head
         )
-        digest = chain.next(digest, header, committed)
+        digest = writer.chain.next(digest, header, committed)
         rows.append(
             Row(
                 position,
-                draft.kind,
-                draft.event_id,
-                draft.event_type,
+                kind,
+                event_id,
+                event_type,
                 processed_at,
                 refers,
                 sealed,
                 committed,
                 digest,
-                draft.transcript_head,
-                draft.body,
+                transcript_head,
+                body,
             )
         )
     return Planned(workspace_id, session_id, tuple(rows), LogHead(position, digest, last))
 
 
-def _refers(draft: Draft, queued: Mapping[str, int], position: int) -> int | None:
-    if draft.kind != KIND_MARK:
-        return None
-    refers = queued.get(draft.event_id) if draft.refers_position is None else draft.refers_position
-    if refers is None or not 0 < refers < position:
-        raise ValueError(f"the mark of {draft.event_id} has no queued row before it")
-    return refers
+def _referred(event_id: str, position: int | None, own: int) -> int:
+    if position is None or not 0 < position < own:
+        raise ValueError(f"the mark of {event_id} has no queued row before it")
+    return position
