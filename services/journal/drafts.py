@@ -37,6 +37,15 @@ class Draft:
         """Nothing to write."""
         return not (self.moves or self.births or self.kept)
 
+    @property
+    def one(self) -> tuple[Move, Kept] | None:
+        """The move of one operation and the outcome that it keeps, when there is nothing else."""
+        if len(self.moves) != 1 or len(self.kept) != 1 or self.births:
+            return None
+        move, kept = self.moves[0], self.kept[0]
+        is_one = move.before is not move.after and move.operation_id == kept.operation_id
+        return (move, kept) if is_one else None
+
     def move(self, operation_id: str, before: State, after: State) -> None:
         """Let the operation change its state, or come into being in one."""
         if before is State.ABSENT:

@@ -10,9 +10,9 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from foundation.errors import Failure, deleted, fenced
 from foundation.storage import Database, Record, SealRing
 from services.journal import store
-from services.journal.drafts import Draft, mismatch
+from services.journal.drafts import Draft, Move, mismatch
 from services.journal.projection import project
-from services.journal.rows import Role, StoredOperation, ThreadKey, Vault, operation_of
+from services.journal.rows import Kept, Role, StoredOperation, ThreadKey, Vault, operation_of
 from services.journal.states import State
 
 TRIES = 8
@@ -130,6 +130,8 @@ class Records:
         Returns the rows of the operations that existed, as they were before. `scope` and `kind`
         are those of births.
         """
+        if draft.one is not None:
+            return await self._write_one(failpoint, *draft.one, epoch, nonce_digest) or None
         vault, scope = self.vault, scope or pb.RoundScope()
         rows = await self._db.commit_grouped(
             failpoint,
@@ -157,6 +159,25 @@ class Records:
         if not rows or rows[0]["born"] < len(draft.births):
             return None
         return [row for row in rows if row["operation_id"] is not None]
+
+    async def _write_one(
+        self, failpoint: str, move: Move, kept: Kept, epoch: int, nonce_digest: bytes | None
+    ) -> list[Record]:
+        return await self._db.commit_grouped(
+            failpoint,
+            store.DECIDE_ONE,
+            *self.key,
+            epoch,
+            move.operation_id,
+            move.before,
+            move.after,
+            nonce_digest,
+            kept.role,
+            kept.source,
+            self.vault.sealed_raw(kept),
+            self.vault.sealed_projection(kept),
+            weight=len(kept.raw or b""),
+        )
 
     async def prepare(
         self,
