@@ -175,6 +175,14 @@ FIGURES = (
         floor_is="reading 5 MB + SHA-256 of it + 1 durable insert",
     ),
     _figure(
+        "request_entries",
+        "the same, cold, from a transcript that no process has prepared before",
+        "ms",
+        "lower",
+        row="request",
+        floor_is="as before",
+    ),
+    _figure(
         "long_session",
         "turn 10,000 of a session against turn 10",
         "x",
@@ -285,6 +293,7 @@ _FLOOR: Mapping[str, Callable[[Mapping[str, float]], float]] = {
     "reconnect": lambda f: 10_000_000 / f["read"],
     "request_warm": lambda f: f["sha_5mb"] + f["insert"],
     "request_cold": lambda f: f["read_5mb"] + f["sha_5mb"] + f["insert"],
+    "request_entries": lambda f: f["read_5mb"] + f["sha_5mb"] + f["insert"],
     "recovery": lambda f: f["idle_start"],
     "split_rate": lambda f: f["grpc_rate"] / 25,
     "provider_cpu": lambda f: f["asgi"],

@@ -25,6 +25,8 @@ from services.context.service import ContextServicer
 
 _BLOCKS = 2_000
 _BLOCK_BYTES = 2_500
+_PAIRS_PREPARED = 25
+"""A request is made once in so many pairs while a transcript grows; in life it is each time."""
 _INPUT = transcript_pb2.TRANSCRIPT_ENTRY_KIND_INPUT
 _ANSWER = transcript_pb2.TRANSCRIPT_ENTRY_KIND_ANSWER
 _WINDOW_MODEL = "grok-4-fast-reasoning"
@@ -33,20 +35,23 @@ _WINDOW_MODEL = "grok-4-fast-reasoning"
 
 async def request(plan: Plan) -> list[Sample]:
     """Warm: one more message on a thread that the process knows. Cold: the first request of a
-    process that was just started."""
+    process that was just started, on a thread that lived in another one, or never in any."""
     with folder() as place:
         await inside.measured(plan, "context:fill_inside", place)
         return await inside.measured(plan, "context:request_inside", place)
 
 
 async def fill_inside(plan: Plan, place: Path) -> list[Sample]:
-    """Writes the transcripts."""
+    """Writes the transcripts. On those of the first threads requests are made on the way."""
     async with inside.system(place) as system:
-        for number in range(plan.count(6)):
+        for number in range(plan.count(6) + plan.count(3)):
             thread = _Thread(system, number)
             for pair in range(_BLOCKS // 2):
                 await thread.append(_INPUT, pair, blocks=[_block(number, 2 * pair)])
                 await thread.append(_ANSWER, pair, blocks=[_block(number, 2 * pair + 1)])
+                if number < plan.count(6) and pair % _PAIRS_PREPARED == 0:
+                    blocks = [_block(number, index) for index in range(2 * pair + 2)]
+                    await thread.prepared(-pair, blocks, [])
     return []
 
 
@@ -54,6 +59,7 @@ async def request_inside(plan: Plan, place: Path) -> list[Sample]:
     """Asks for requests, and compares every byte with what was written."""
     cold: list[float] = []
     warm: list[float] = []
+    entries: list[float] = []
     async with inside.system(place) as system:
         for number in range(plan.count(6)):
             thread = _Thread(system, number)
@@ -68,18 +74,32 @@ async def request_inside(plan: Plan, place: Path) -> list[Sample]:
                 await thread.append(_INPUT, _BLOCKS + more, blocks=[blocks[-2]])
                 await thread.append(_ANSWER, _BLOCKS + more, blocks=[blocks[-1]])
                 await thread.prepared(2 + more, blocks, warm)
+        for number in range(plan.count(6), plan.count(6) + plan.count(3)):
+            thread = _Thread(system, number)
+            await thread.find_head()
+            blocks = [_block(number, index) for index in range(_BLOCKS)]
+            await thread.prepared(1, blocks, entries)
     size = (
         f"{_BLOCKS:,} blocks of {_BLOCK_BYTES:,} B; PrepareRequest in process, its commit included"
     )
+    first = "p50 of the first request of each thread after a restart"
     return [
         Sample("request_warm", median(warm), n=len(warm), note=f"p50; {size}", series=warm),
         Sample(
             "request_cold",
             median(cold),
             n=len(cold),
-            note=f"p50 of the first request of each thread after a restart; {size}; every byte was"
-            " compared with what was written",
+            note=f"{first}; {size}; the process before had kept most of its history in one row, and"
+            " the entries behind that are read one by one; every byte was compared with what was"
+            " written",
             series=cold,
+        ),
+        Sample(
+            "request_entries",
+            median(entries),
+            n=len(entries),
+            note=f"{first}, with nothing kept: all entries are read and checked; {size}",
+            series=entries,
         ),
     ]
 

@@ -9,7 +9,8 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from io import BytesIO
 from typing import Protocol, Self
 
 from services.context.materializer import materialize
@@ -37,39 +38,88 @@ BYTES_MAX = 64 * 2**20
 """Bytes of messages that are kept in memory by default."""
 
 
-@dataclass
 class Warm:
-    """A thread's history as message bytes, through the transcript head (`seq`, `digest`)."""
+    """A thread's history as message bytes, through the transcript head (`seq`, `digest`).
 
-    seq: int = 0
-    digest: bytes = b""
-    messages: bytearray = field(default_factory=bytearray)
-    open: tuple[Use, ...] = ()
-    stored: tuple[bytes, ...] = ()
-    """The parts that its last snapshot had: head and pins."""
-    _hash_head: bytes = b""
-    _hash: RunningHash | None = None
-    _hashed: int = 0
+    The messages lie where the last request was made: in front of them its head, behind them its
+    tail. So the next one is made by writing what is new, and none of the rest is copied, provided
+    that nobody still holds the bytes of the last one.
+    """
+
+    def __init__(self, seq: int = 0, digest: bytes = b"", messages: bytes = b"") -> None:
+        self.seq = seq
+        self.digest = digest
+        self.open: tuple[Use, ...] = ()
+        self.stored: tuple[bytes, ...] = ()
+        """The parts that its last snapshot had: head and pins."""
+        self.kept_seq = seq
+        """Through where it is kept for later processes; see `prefixes`."""
+        self._new = [messages] if messages else []
+        """Messages that no request has had yet."""
+        self._new_bytes = len(messages)
+        self._made = BytesIO()
+        self._head = b""
+        self._end = 0
+        self._hash: RunningHash = hashlib.sha256()
+        self._hashed = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of its messages, and of the head in front of them."""
+        return self._end + self._new_bytes
 
     def extend(self, effective: Effective, seq: int, digest: bytes) -> None:
         """Go on to a later head: `effective` is the reduction of what lies between."""
-        new = materialize(effective.items)
-        if new and self.messages:
-            self.messages += b","
-        self.messages += b",".join(new)
+        if new := materialize(effective.items):
+            joined = b",".join(new)
+            self._new.append(joined)
+            self._new_bytes += len(joined)
         self.open = effective.open
         self.seq, self.digest = seq, digest
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no message."""
+        return self._end == len(self._head) and not self._new
+
+    def messages(self) -> bytes:
+        """All messages, joined by commas."""
+        return b"".join(self._parts())
+
     def request(self, head: bytes, tail: bytes) -> tuple[bytes, bytes]:
         """The request's bytes and their SHA-256; only what is new since the last one is hashed."""
-        if self._hash is None or self._hash_head != head:
-            self._hash, self._hash_head, self._hashed = hashlib.sha256(head), head, 0
-        with memoryview(self.messages) as messages, messages[self._hashed :] as new:
+        if self._end == 0 or self._head != head:
+            made = b"".join((head, *self._parts(), tail))
+            self._made, self._head, self._end = BytesIO(made), head, len(made) - len(tail)
+            self._hash, self._hashed = hashlib.sha256(), 0
+            del made  # whoever holds the bytes makes the next request copy them
+        else:
+            self._go_on(tail)
+        self._new, self._new_bytes = [], 0
+        with self._made.getbuffer() as view, view[self._hashed : self._end] as new:
             self._hash.update(new)
-        self._hashed = len(self.messages)
+        self._hashed = self._end
         digest = self._hash.copy()
         digest.update(tail)
-        return b"".join((head, self.messages, tail)), digest.digest()
+        return self._made.getvalue(), digest.digest()
+
+    def _parts(self) -> list[bytes | memoryview]:
+        """All messages, with the commas between them."""
+        made = memoryview(self._made.getvalue())[len(self._head) : self._end]
+        parts: list[bytes | memoryview] = [made] if made else []
+        for part in self._new:
+            parts += (b",", part) if parts else (part,)
+        return parts
+
+    def _go_on(self, tail: bytes) -> None:
+        """Write what is new, and the tail, over the last tail."""
+        self._made.seek(self._end)
+        for part in self._new:
+            if self._end > len(self._head):
+                self._end += self._made.write(b",")
+            self._end += self._made.write(part)
+        self._made.write(tail)
+        self._made.truncate()
 
 
 @dataclass
@@ -122,7 +172,7 @@ class WarmCache:
     def put(self, key: ThreadKey, warm: Warm) -> None:
         """Put a thread back, or drop it when it alone is too large."""
         self.take(key)
-        size = len(warm.messages)
+        size = warm.size
         if size > self._bytes_max:
             return
         self._threads[key] = (warm, size)

@@ -12,6 +12,7 @@ from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
 
 from foundation.errors import Failure, wrong_state
 from services.context.cache import Warm
+from services.context.prefixes import Prefixes
 from services.context.reducer import (
     HistoryCorruptError,
     OpenCallsError,
@@ -38,24 +39,31 @@ class History:
         self,
         transcript: transcript_pb2_grpc.TranscriptServiceStub,
         journal: journal_pb2_grpc.JournalServiceStub,
+        prefixes: Prefixes,
     ) -> None:
         self._transcript = transcript
         self._journal = journal
+        self._prefixes = prefixes
 
     async def current(
         self, thread: ThreadRef, head: Head, warm: Warm | None, known: Known | None = None
     ) -> Warm:
         """The thread at `head`, which must be the transcript's head. Reads only what `warm` lacks,
-        and of the results what is not `known`; wrong ones do not count.
+        and of the results what is not `known`; wrong ones do not count. Without a `warm` that is on
+        the way there, goes on from what is kept.
 
         Raises HEAD_MISMATCH, WRONG_STATE when a call has no result, CORRUPT.
         """
         if warm is not None and await self._advance(thread, head, warm, known, through_only=False):
             return warm
+        kept = await self._prefixes.find(thread, head.seq)
+        if kept is not None and await self._advance(thread, head, kept, through_only=False):
+            return kept
         return await self._cold(thread, head, through_only=False)
 
     async def past(self, thread: ThreadRef, head: Head) -> Warm:
-        """The thread as it was at `head`. Raises CORRUPT when the transcript never was there."""
+        """The thread as it was at `head`, from its entries alone. Raises CORRUPT when the
+        transcript never was there."""
         return await self._cold(thread, head, through_only=True)
 
     async def _advance(

@@ -1,4 +1,5 @@
-"""Tables of the context authority. No row holds a request or a message: snapshots are recipes."""
+"""Tables of the context authority. Snapshots are recipes and hold no message; `prefixes` is the one
+table that holds a copy of history, sealed, and can be emptied at any time."""
 
 import sqlalchemy as sa
 
@@ -61,6 +62,19 @@ part_uses = sa.Table(
     *_thread(),
     sa.Column("address", sa.LargeBinary, primary_key=True),
     sa.Index("part_uses_address", "workspace_id", "address"),
+)
+
+# See `prefixes.py`: what may be read instead of the entries through `seq`.
+prefixes = sa.Table(
+    "prefixes",
+    metadata,
+    *_thread(),
+    # The transcript head that the messages go through.
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    # The materializer that made them.
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("messages_sealed", sa.LargeBinary, nullable=False),
 )
 
 access = sa.Table(

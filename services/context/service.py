@@ -18,6 +18,7 @@ from services.context import admission, catalog, recipe, store
 from services.context.cache import Warm, WarmCache
 from services.context.history import History
 from services.context.materializer import request_betas, request_head, request_tail
+from services.context.prefixes import Prefixes
 from services.context.recipe import Recipe, ThreadKey, thread_key
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
     ) -> None:
         self._db = db
         self._ring = ring
-        self._history = History(transcript, journal)
+        self._prefixes = Prefixes(db, ring)
+        self._history = History(transcript, journal, self._prefixes)
         self._cache = WarmCache() if cache is None else cache
         self._part_keys: dict[str, bytes] = {}
 
@@ -75,7 +77,9 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
                 for one in request.known_results
             }
             loan.back = await self._history.current(thread, head, loan.warm, known)
-            return await self._prepare(request, key, loan.back)
+            response = await self._prepare(request, key, loan.back)
+            self._prefixes.keep_soon(key, request.fence.epoch, loan.back)
+            return response
 
     async def Rebuild(self, request: pb.RebuildRequest, context: Any) -> pb.RebuildResponse:
         key = thread_key(request.thread)
@@ -122,7 +126,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
     async def _prepare(
         self, request: pb.PrepareRequestRequest, key: ThreadKey, warm: Warm
     ) -> pb.PrepareRequestResponse:
-        if not warm.messages:
+        if warm.is_empty:
             raise wrong_state("there is no message that a request could hold")
         limits = admission.limits_of(catalog.lookup(request.runtime.model))
         head = request_head(request.runtime, limits.output_tokens_max)

@@ -115,6 +115,37 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND turn_id = $4
 ORDER BY ordinal
 """
 
+GET_PREFIX = """
+SELECT seq, digest, messages_sealed FROM context.prefixes
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND version = $4 AND seq <= $5
+"""
+
+# The lock lets snapshots of the thread pass, but no deletion (LOCK_FENCE): that waits, and then
+# finds the row; or it was first, and nothing is stored.
+KEEP_PREFIX = """
+WITH claim AS (
+    SELECT FROM context.fences
+    WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND epoch_max = $4
+    FOR KEY SHARE
+)
+INSERT INTO context.prefixes
+    (workspace_id, session_id, thread_id, seq, digest, version, messages_sealed)
+SELECT $1, $2, $3, $5::bigint, $6::bytea, $7::integer, $8::bytea FROM claim
+ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
+SET seq = excluded.seq, digest = excluded.digest, version = excluded.version,
+    messages_sealed = excluded.messages_sealed
+"""
+
+LOCK_FENCE = """
+SELECT FROM context.fences
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+FOR UPDATE
+"""
+
+DELETE_PREFIX = """
+DELETE FROM context.prefixes WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+"""
+
 DELETE_SNAPSHOTS = """
 DELETE FROM context.snapshots WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
 """
@@ -223,8 +254,23 @@ async def snapshots_of_turn(c: Connection, key: ThreadKey, turn_id: str) -> list
     return await c.fetch(LIST_SNAPSHOTS_OF_TURN, *key, turn_id)
 
 
+async def prefix(db: Database, key: ThreadKey, version: int, seq_max: int) -> Record | None:
+    """The thread's kept prefix, if it is of this version and ends at `seq_max` or before."""
+    return await db.fetchrow(GET_PREFIX, *key, version, seq_max)
+
+
+async def keep_prefix(
+    db: Database, key: ThreadKey, epoch: int, seq: int, digest: bytes, version: int, sealed: bytes
+) -> None:
+    """Keep a prefix in place of the one before, unless the thread has seen a higher epoch."""
+    row = (seq, digest, version, sealed)
+    await db.commit_one("context.keep_prefix", KEEP_PREFIX, *key, epoch, *row)
+
+
 async def erase(c: Connection, key: ThreadKey) -> None:
-    """Remove the thread's snapshots, and the parts that no other thread uses."""
+    """Remove the thread's snapshots and kept messages, and the parts that no other thread uses."""
+    await c.execute(LOCK_FENCE, *key)
+    await c.execute(DELETE_PREFIX, *key)
     await c.execute(DELETE_SNAPSHOTS, *key)
     addresses = [row["address"] for row in await c.fetch(DELETE_PART_USES, *key)]
     await c.fetch(LOCK_PARTS, key[0], addresses)

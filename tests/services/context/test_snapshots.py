@@ -34,7 +34,7 @@ async def test_schema_is_what_the_migrations_make(bench: Bench) -> None:
 
 
 async def test_every_statement_prepares(bench: Bench) -> None:
-    assert await assert_sql_prepares(store, bench.dsn) == 16
+    assert await assert_sql_prepares(store, bench.dsn) == 20
 
 
 async def test_the_next_request_begins_with_this_ones_messages(bench: Bench) -> None:
@@ -370,7 +370,7 @@ async def test_snapshots_grow_at_most_twice_as_fast_as_the_transcript(bench: Ben
 
 def test_the_cache_drops_the_least_recently_used_threads() -> None:
     def warm(size: int) -> Warm:
-        return Warm(messages=bytearray(size))
+        return Warm(messages=bytes(size))
 
     cache = WarmCache(bytes_max=100)
     a, b, c = (("w", "s", name) for name in "abc")
@@ -406,7 +406,7 @@ async def test_what_was_deleted_meanwhile_does_not_stay_warm(bench: Bench) -> No
         failpoints.install(None)
     assert cache.take((THREAD.workspace_id, THREAD.session_id, THREAD.thread_id)) is None
     with cache.loan(("w", "s", "t")) as loan:
-        loan.back = Warm(messages=bytearray(b"x"))
+        loan.back = Warm(messages=b"x")
     assert cache.take(("w", "s", "t")) is not None
 
 

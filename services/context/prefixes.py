@@ -1,0 +1,92 @@
+"""Message bytes that outlive a process: a thread's history through some head, in one sealed row.
+
+A process that does not know a thread reads that row and then only the entries behind it, instead of
+opening and checking every entry one by one. The row is a copy of what the reducer made, never a
+truth of its own: it is bound to its thread, its transcript head and the materializer's version, the
+entries behind it must continue at exactly that head, and whatever does not fit is as if it were not
+there. What is asked to prove something (`Rebuild`, the transcript's verification) never reads it.
+
+Whatever else decides what the model sees (transitions, checkpoints) belongs into `_identity`, too.
+"""
+
+import asyncio
+
+import structlog
+from counterfoil.types.v1.reference_pb2 import ThreadRef
+
+from foundation import telemetry
+from foundation.storage import Database, SealBroken, SealRing
+from foundation.storage.errors import CommitUnknown, Unavailable
+from services.context import materializer, store
+from services.context.cache import Warm
+from services.context.recipe import ThreadKey, thread_key
+
+ENTRIES_MIN = 128
+"""So many entries are read about as fast as a row."""
+
+BYTES_MAX = 16 * 2**20
+"""Sealing and opening hold up everything else in the process, for about 1 ms a megabyte."""
+
+_log = structlog.get_logger("counterfoil.context")
+
+
+def is_due(warm: Warm) -> bool:
+    """Whether the entries behind what is kept are worth a new row: a quarter of it. Pure.
+
+    So all rows that a growing thread ever writes hold five times its bytes, at most.
+    """
+    behind = warm.seq - warm.kept_seq
+    long_enough = behind >= ENTRIES_MIN and behind * 4 > warm.kept_seq
+    return long_enough and warm.size <= BYTES_MAX and not warm.open
+
+
+class Prefixes:
+    """Kept prefixes of all threads."""
+
+    def __init__(self, db: Database, ring: SealRing) -> None:
+        self._db = db
+        self._ring = ring
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    async def find(self, thread: ThreadRef, seq_max: int) -> Warm | None:
+        """What is kept of a thread through `seq_max` or before; None when that is nothing."""
+        if seq_max < ENTRIES_MIN:
+            return None
+        key = thread_key(thread)
+        row = await store.prefix(self._db, key, materializer.VERSION, seq_max)
+        if row is None:
+            return None
+        seq, digest = row["seq"], row["digest"]
+        try:
+            messages = self._ring.open(row["messages_sealed"], *_identity(key, seq, digest))
+        except SealBroken as error:
+            _log.warning("kept history is not used", thread=key[2], error=str(error))
+            return None
+        return Warm(seq, digest, messages)
+
+    def keep_soon(self, key: ThreadKey, epoch: int, warm: Warm) -> None:
+        """Keep a thread as it is, when that is due: later, and not if the thread has been fenced
+        by then. It is only a copy, so nobody waits for it and nothing depends on it."""
+        if not is_due(warm):
+            return
+        warm.kept_seq = warm.seq
+        task = telemetry.detached(self._keep(key, epoch, warm), "context-prefix")
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    async def _keep(self, key: ThreadKey, epoch: int, warm: Warm) -> None:
+        if warm.open:
+            return  # it went on meanwhile
+        seq, digest = warm.seq, warm.digest
+        sealed = self._ring.seal(warm.messages(), *_identity(key, seq, digest))
+        row = (seq, digest, materializer.VERSION, sealed)
+        try:
+            await store.keep_prefix(self._db, key, epoch, *row)
+        except (Unavailable, CommitUnknown) as error:
+            _log.warning("history was not kept", thread=key[2], error=str(error))
+
+
+def _identity(key: ThreadKey, seq: int, digest: bytes) -> tuple[str | int, ...]:
+    """What a kept prefix is bound to."""
+    where = ("context.prefixes", "messages_sealed", *key)
+    return (*where, seq, digest.hex(), materializer.VERSION)
