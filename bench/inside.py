@@ -17,7 +17,7 @@ import uvloop
 
 from bench.plan import Plan, Sample
 from bench.server import ServerFailed, clean_environment
-from cli import logs, memory
+from cli import huge_pages, logs, memory
 from cli.embedded import Embedded, running
 from foundation.settings import Settings
 
@@ -56,6 +56,7 @@ async def system(folder: Path) -> AsyncGenerator[Embedded]:
     settings = Settings.model_validate({"data_dir": folder / "data", "port": 0, "grpc_port": 0})
     async with running(settings) as embedded:
         memory.settle()
+        huge_pages.move()
         yield embedded
 
 
