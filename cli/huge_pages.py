@@ -8,16 +8,18 @@ takes up to a third of its time.
 import ctypes
 import mmap
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 
 PAGE_BYTES = 2 * 2**20
 
-_FIRST_S = 5.0
-"""After a start the processor is needed for what waits."""
-
-_AGAIN_S = 60.0
+_LOOK_S = 1.0
+_FIRST_CPU_S = 3.0
+_AGAIN_CPU_S = 30.0
+"""CPU time that the process has used: moving the heap takes about half a second of it, which one
+that is idle or soon over would never get back."""
 
 _HUGEPAGE = 14
 _COLLAPSE = 25  # Linux 6.1; older ones refuse it, and nothing changes
@@ -31,16 +33,17 @@ _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def keep() -> None:
-    """Move the heap into huge pages soon, and from time to time what it grew by. Never raises."""
+    """Move the heap into huge pages once there is work, and later what it grew by. Never raises."""
     if _offered():
         threading.Thread(target=_keep, name="huge-pages", daemon=True).start()
 
 
 def _keep() -> None:
-    wait_s, never = _FIRST_S, threading.Event()
-    while not never.wait(wait_s):
-        move()
-        wait_s = _AGAIN_S
+    never, due = threading.Event(), time.process_time() + _FIRST_CPU_S
+    while not never.wait(_LOOK_S):
+        if time.process_time() >= due:
+            move()
+            due = time.process_time() + _AGAIN_CPU_S
 
 
 def move() -> int:
