@@ -99,14 +99,13 @@ class Transcript(TranscriptServiceServicer):
     ) -> pb.ListEntriesResponse:
         key = _key(request.thread)
         after, through = request.seq_after, request.seq_through
-        rows = await store.list_entries(self._db, key, after, through)
-        if not rows:
+        listed = await store.list_entries(self._db, key, after, through)
+        if listed is None:
             return pb.ListEntriesResponse(head=Head())
-        head = store.listed_head_of(rows[0])
-        check_head(self._ring, key, head, rows[0]["seal"])
-        found = [store.entry_of(row) for row in rows if row["seq"] is not None]
+        head, found = listed.head, listed.entries
+        check_head(self._ring, key, head, listed.seal)
         before = found.pop(0) if found and found[0].seq <= after else None
-        _check_range(found, head, after, through, rows[0]["through"])
+        _check_range(found, head, after, through, listed.through)
         response = pb.ListEntriesResponse(head=head_message(head))
         if before is not None:
             response.before.seq, response.before.digest = before.seq, before.digest
@@ -321,7 +320,11 @@ def _appended(entry: StoredEntry, body: bytes) -> pb.AppendEntryResponse:
 
 
 def _check_range(
-    entries: Sequence[StoredEntry], head: StoredHead, after: int, through: int, stored_through: int
+    entries: Sequence[StoredEntry],
+    head: StoredHead,
+    after: int,
+    through: int,
+    stored_through: int,
 ) -> None:
     """Raise CORRUPT when the range has a hole, or the last entry is not the head's.
 

@@ -1,6 +1,8 @@
 """SQL of the transcript."""
 
 from collections.abc import Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from foundation.storage import Connection, Database, Record
 from services.transcript.chain import EMPTY_HEAD, StoredEntry, StoredHead, ThreadKey
@@ -89,26 +91,36 @@ WHERE e.bytes_before < $5::bigint
 ORDER BY e.seq
 """
 
-# Head and entries in one statement, hence of one moment. The entry before the range comes first,
-# for its digest. A page ends behind the entry with which it holds `$6` bytes; `through` is the last
-# sequence of the whole range.
+# Head and entries in one statement, hence of one moment; in no order, because every node of a plan
+# that passes rows on copies what they hold. The head's row has the columns of an entry and two of
+# its own: `is_deleted`, and `through`, the last sequence of the whole range. The entry before the
+# range comes along for its digest. A page ends behind the entry with which it holds `$6` bytes.
 LIST = """
-SELECT e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number, e.epoch,
-    CASE WHEN e.seq > $4::bigint THEN e.content END AS content, e.commitment, e.digest, e.through,
-    h.seq AS head_seq, h.digest AS head_digest, h.epoch_max, h.is_deleted, h.seal
-FROM transcript.heads h
-LEFT JOIN (
-    SELECT n.*, max(n.seq) OVER () AS through,
-        sum(CASE WHEN n.seq > $4 THEN octet_length(n.content) END) OVER (
-            ORDER BY n.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS bytes_before
-    FROM transcript.entries n
-    WHERE n.workspace_id = $1 AND n.session_id = $2 AND n.thread_id = $3
-      AND n.seq >= $4 AND ($5::bigint = 0 OR n.seq <= $5)
-) e ON coalesce(e.bytes_before, 0) < $6::bigint
+WITH page AS (
+    SELECT max(n.seq) AS through, max(n.seq) FILTER (WHERE n.bytes_before < $6::bigint) AS last
+    FROM (
+        SELECT seq, coalesce(sum(CASE WHEN seq > $4 THEN octet_length(content) END) OVER (
+            ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes_before
+        FROM transcript.entries
+        WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+          AND seq >= $4::bigint AND seq <= $5::bigint
+    ) n
+)
+SELECT h.seq, '' AS entry_id, 0::smallint AS kind, '' AS turn_id, 0 AS round,
+    0::bigint AS attempt_epoch, 0 AS attempt_number, h.epoch_max AS epoch, h.seal AS content,
+    ''::bytea AS commitment, h.digest, h.is_deleted, page.through
+FROM transcript.heads h CROSS JOIN page
 WHERE h.workspace_id = $1 AND h.session_id = $2 AND h.thread_id = $3
-ORDER BY e.seq
+UNION ALL (
+    SELECT e.seq, e.entry_id, e.kind, e.turn_id, e.round, e.attempt_epoch, e.attempt_number,
+        e.epoch, CASE WHEN e.seq > $4 THEN e.content END, e.commitment, e.digest, NULL, NULL
+    FROM transcript.entries e
+    WHERE e.workspace_id = $1 AND e.session_id = $2 AND e.thread_id = $3
+      AND e.seq >= $4 AND e.seq <= (SELECT last FROM page)
+)
 """
+
+_SEQ_MAX = 2**63 - 1
 
 HEAD = """
 SELECT seq, digest, epoch_max, is_deleted, seal FROM transcript.heads
@@ -191,9 +203,14 @@ def head_of(row: Record | None) -> StoredHead:
     return StoredHead(row["seq"], row["digest"], row["epoch_max"], row["is_deleted"])
 
 
-def listed_head_of(row: Record) -> StoredHead:
-    """The head in a row of LIST."""
-    return StoredHead(row["head_seq"], row["head_digest"], row["epoch_max"], row["is_deleted"])
+class Listed(NamedTuple):
+    """What LIST found: the head with its seal, the last sequence of the range (0: it holds no
+    entry), and the entries of its first page in order, with the one before it."""
+
+    head: StoredHead
+    seal: bytes
+    through: int
+    entries: list[StoredEntry]
 
 
 def append_arguments(
@@ -246,9 +263,18 @@ async def set_epoch(
 
 async def list_entries(
     db: Database, key: ThreadKey, seq_after: int, seq_through: int
-) -> list[Record]:
-    """Rows of LIST; none for a thread that nothing was ever written to."""
-    return await db.fetch(LIST, *key, seq_after, seq_through, PAGE_BYTES)
+) -> Listed | None:
+    """Entries behind a sequence, through another or (0) the head; None for a thread that nothing
+    was ever written to."""
+    through = seq_through or _SEQ_MAX
+    rows = await db.fetch(LIST, *key, seq_after, through, PAGE_BYTES)
+    of_head = next((row for row in rows if row["is_deleted"] is not None), None)
+    if of_head is None:
+        return None
+    head = StoredHead(of_head["seq"], of_head["digest"], of_head["epoch"], of_head["is_deleted"])
+    entries = [entry_of(row) for row in rows if row is not of_head]
+    entries.sort(key=itemgetter(0))
+    return Listed(head, of_head["content"], of_head["through"] or 0, entries)
 
 
 async def entries_of_turn(

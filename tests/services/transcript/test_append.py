@@ -138,6 +138,13 @@ async def test_ranges(bench: Bench) -> None:
         assert listed.before.digest == (by_seq[after].digest if after else b"")
 
 
+async def test_content_of_ordinary_size_stays_in_its_row(bench: Bench) -> None:
+    first = await bench.append("tent_1", EMPTY, content=pb.EntryContent(blocks=[b"x" * 3_000]))
+    await bench.append("tent_2", first.head, content=pb.EntryContent(blocks=[b"x" * 9_000]))
+    where = "SELECT pg_column_toast_chunk_id(content) IS NULL FROM transcript.entries ORDER BY seq"
+    assert [row[0] for row in await bench.db.fetch(where)] == [True, False]
+
+
 async def test_pages_end_with_their_bytes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a history holds, every page of it fits in a message."""
     monkeypatch.setattr(store, "PAGE_BYTES", 1)
