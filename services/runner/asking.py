@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,7 +12,6 @@ from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
 
-from foundation.errors import Failure
 from services.runner import answer as answers
 from services.runner import names, observed, publishing
 from services.runner.adapter import (
@@ -27,6 +25,7 @@ from services.runner.adapter import (
 from services.runner.authorities import Authorities, answered
 from services.runner.execution import Interrupted
 from services.runner.history import Writer
+from services.runner.live import Live
 from services.runner.previews import Previewer
 from services.runner.turn import ANSWER, Turn
 
@@ -160,10 +159,10 @@ class Asker:
     ) -> Answer:
         """Calls the provider until it answers or an interrupt comes."""
         previewer = self._previewer(known)
-        async with _Previews(self._to, self._turn, known.span_id) as previews:
+        async with Live(self._to.turns, self._turn.fence, known.span_id) as live:
 
             def on_piece(piece: Piece) -> None:
-                previews.add(previewer.add(piece))
+                live.add(previewer.add(piece))
 
             called = self._bounded_call(prepared, stream, on_piece)
             return await observed.call(self._turn, called)
@@ -244,49 +243,6 @@ class Asker:
             failure=failure.kind,
         )
         await answered(self._to.journal.CompleteModelCall, request)
-
-
-class _Previews:
-    """Sends previews in order, many at a time, without ever holding up the answer."""
-
-    def __init__(self, authorities: Authorities, turn: Turn, span_id: str) -> None:
-        self._to = authorities
-        self._turn = turn
-        self._span_id = span_id
-        self._waiting: list[turn_pb2.Preview] = []
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def add(self, previews: Sequence[turn_pb2.Preview]) -> None:
-        """Queues previews; the sender starts with the first."""
-        self._waiting.extend(previews)
-        if self._waiting and self._task is None:
-            self._task = asyncio.create_task(self._send())
-        self._wake.set()
-
-    async def _send(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            batch, self._waiting = self._waiting[:1000], self._waiting[1000:]
-            if self._waiting:
-                self._wake.set()
-            if not batch:
-                continue
-            request = turn_pb2.PublishPreviewsRequest(
-                fence=self._turn.fence, span_event_id=self._span_id, previews=batch
-            )
-            # Previews are ephemeral: a lost batch only means that a client sees the text later.
-            with suppress(Failure):
-                await self._to.turns.PublishPreviews(request, timeout=5)
-
-    async def __aenter__(self) -> "_Previews":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
 
 async def _both(first: Coroutine[Any, Any, A], second: Awaitable[object]) -> A:
