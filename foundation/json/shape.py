@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import Any
 
 from counterfoil.types.v1 import annotations_pb2 as options
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescriptor
@@ -59,7 +59,8 @@ class Shape:
 
 def descriptor_of(message: Message | type[Message]) -> Descriptor:
     """Return the descriptor; the stubs of protobuf know two classes that are one."""
-    return cast(Descriptor, message.DESCRIPTOR)
+    found: Any = message.DESCRIPTOR
+    return found
 
 
 def message_of(field: FieldDescriptor) -> Descriptor:

@@ -56,13 +56,13 @@ class Pool:
         self._busy.discard(connection)
         if self._closed and not self._busy:
             self._drained.set()
-        if not connection.is_closed() and (connection.is_in_transaction() or self._closed):
+        lost = connection.is_closed()
+        if not lost and (self._closed or connection.is_in_transaction()):
             connection.terminate()
-        if connection.is_closed():
+            lost = connection.is_closed()
+        if lost:
             self._free_slot()
-            return
-        waiter = self._next_waiter()
-        if waiter is not None:
+        elif self._waiters and (waiter := self._next_waiter()) is not None:
             waiter.set_result(connection)
         else:
             self._idle.append(connection)

@@ -60,6 +60,10 @@ class Turn:
     )
     unrecorded: list[turn_pb2.EntryRecord] = field(default_factory=list[turn_pb2.EntryRecord])
     attempts: int = 0
+    id: str = field(init=False)
+    """The turn's id."""
+    thread: reference_pb2.ThreadRef = field(init=False)
+    """Its thread."""
     fence: reference_pb2.Fence = field(init=False)
     """The claim that every write carries."""
     interrupt: Interrupt = field(default_factory=Interrupt)
@@ -73,6 +77,7 @@ class Turn:
     """Whether a call of the thread, closed after its start, may end after all."""
 
     def __post_init__(self) -> None:
+        self.id, self.thread = self.claim.turn_id, self.claim.thread
         self.fence = reference_pb2.Fence(thread=self.claim.thread, epoch=self.claim.epoch)
 
     @classmethod
@@ -82,16 +87,6 @@ class Turn:
         if claim.interrupted:
             turn.interrupt.set()
         return turn
-
-    @property
-    def id(self) -> str:
-        """Turn id."""
-        return self.claim.turn_id
-
-    @property
-    def thread(self) -> reference_pb2.ThreadRef:
-        """Thread of the turn."""
-        return self.claim.thread
 
     def next_attempt(self) -> reference_pb2.Attempt:
         """A new attempt of this owner."""
