@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Protocol, Self
 
+from counterfoil.types.v1.runtime_pb2 import SessionRuntime
+
 from services.context.materializer import materialize
-from services.context.recipe import ThreadKey
+from services.context.recipe import Frame, ThreadKey, frame_of
 from services.context.reducer import Effective, Use
 
 
@@ -51,9 +53,10 @@ class Warm:
         self.digest = digest
         self.open: tuple[Use, ...] = ()
         self.stored: tuple[bytes, ...] = ()
-        """The parts that its last snapshot had: head and pins."""
+        """Where the frame's parts are stored for this thread; empty while that is not known."""
         self.kept_seq = seq
         """Through where it is kept for later processes; see `prefixes`."""
+        self._frame: Frame | None = None
         self._new = [messages] if messages else []
         """Messages that no request has had yet."""
         self._new_bytes = len(messages)
@@ -65,8 +68,15 @@ class Warm:
 
     @property
     def size(self) -> int:
-        """Bytes of its messages, and of the head in front of them."""
-        return self._end + self._new_bytes
+        """Bytes of its messages, and of what stands around them."""
+        frame = 0 if self._frame is None else self._frame.size
+        return self._end + self._new_bytes + frame
+
+    def frame(self, runtime: SessionRuntime) -> Frame:
+        """What stands around the messages; made anew only when the runtime is another."""
+        if self._frame is None or self._frame.runtime != runtime:
+            self._frame, self.stored = frame_of(runtime), ()
+        return self._frame
 
     def extend(self, effective: Effective, seq: int, digest: bytes) -> None:
         """Go on to a later head: `effective` is the reduction of what lies between."""

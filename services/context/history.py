@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
@@ -133,29 +133,37 @@ class History:
         asked: deque[tuple[int, Asked]] = deque()
         try:
             while starts or asked:
-                while starts and len(asked) <= _PAGES_AHEAD:
-                    start = starts.popleft()
-                    through = min(start + _PAGE_ENTRIES, head.seq)
-                    asked.append((through, self._ask(thread, start, through)))
-                through, asking = asked.popleft()
-                page = await asking
+                if len(starts) == 1 and not asked:  # nothing is read beside it: needs no task
+                    through = head.seq
+                    page = await self._ask(thread, starts.popleft(), through)
+                else:
+                    while starts and len(asked) <= _PAGES_AHEAD:
+                        start = starts.popleft()
+                        through = min(start + _PAGE_ENTRIES, head.seq)
+                        asking = asyncio.ensure_future(self._ask(thread, start, through))
+                        asked.append((through, asking))
+                    through, asking = asked.popleft()
+                    page = await asking
                 if not through_only and page.head != head:
                     raise _moved(head, page.head)
                 # A page may end early, with its bytes: its rest comes next.
                 if page.entries and page.entries[-1].seq < through:
-                    rest = self._ask(thread, page.entries[-1].seq, through)
+                    rest = asyncio.ensure_future(self._ask(thread, page.entries[-1].seq, through))
                     asked.appendleft((through, rest))
                 yield page
         finally:
             for _, asking in asked:
                 asking.cancel()
-            await asyncio.gather(*(asking for _, asking in asked), return_exceptions=True)
+            if asked:
+                await asyncio.gather(*(asking for _, asking in asked), return_exceptions=True)
 
-    def _ask(self, thread: ThreadRef, after: int, through: int) -> Asked:
+    def _ask(
+        self, thread: ThreadRef, after: int, through: int
+    ) -> Awaitable[transcript_pb2.ListEntriesResponse]:
         request = transcript_pb2.ListEntriesRequest(
             thread=thread, seq_after=after, seq_through=through
         )
-        return asyncio.ensure_future(self._transcript.ListEntries(request))
+        return self._transcript.ListEntries(request)
 
     async def _projections(
         self, thread: ThreadRef, operation_ids: Sequence[str]

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 
 import msgspec
 from counterfoil.context.v1 import context_pb2 as pb
@@ -11,7 +12,7 @@ from counterfoil.types.v1.reference_pb2 import Attempt, Head, ThreadRef
 from foundation import ids
 from foundation.storage import Record, SealRing
 from services.context import catalog, materializer
-from services.context.admission import Limits
+from services.context.admission import Limits, limits_of
 
 ThreadKey = tuple[str, str, str]
 """Workspace, session, thread."""
@@ -52,6 +53,28 @@ class _Pins(msgspec.Struct, frozen=True):
     betas: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands around the messages of a request; the same for most requests of a session."""
+
+    runtime: runtime_pb2.SessionRuntime
+    """What it was made of."""
+    limits: Limits
+    head: bytes
+    betas: list[str]
+    pins: bytes
+
+    @property
+    def parts(self) -> tuple[bytes, bytes]:
+        """What is stored of it, each once for all threads of a workspace."""
+        return self.head, self.pins
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory, roughly: the runtime holds about what the head does."""
+        return 2 * len(self.head) + len(self.pins)
+
+
 _RECIPE = msgspec.msgpack.Decoder(Recipe)
 
 
@@ -65,7 +88,7 @@ def snapshot_id(key: ThreadKey, turn_id: str, round: int, attempt: Attempt) -> s
     return ids.derived("snapshot", *key, turn_id, round, attempt.epoch, attempt.number)
 
 
-def pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
+def _pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
     """The pinned facts of a request as a part; equal facts give equal bytes."""
     profile, options = runtime.profile, runtime.model_options
     return msgspec.json.encode(
@@ -87,7 +110,22 @@ def pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
     )
 
 
-def address_of(key: bytes, body: bytes) -> bytes:
+def frame_of(runtime: runtime_pb2.SessionRuntime) -> Frame:
+    """What the requests of a runtime are made with."""
+    kept = runtime_pb2.SessionRuntime()
+    kept.CopyFrom(runtime)  # the given one is a part of a larger message
+    limits = limits_of(catalog.lookup(runtime.model))
+    head = materializer.request_head(runtime, limits.output_tokens_max)
+    betas = materializer.request_betas(runtime)
+    return Frame(kept, limits, head, betas, _pins_of(runtime, limits))
+
+
+def addresses_of(key: bytes, frame: Frame) -> tuple[bytes, ...]:
+    """Content addresses of a frame's parts in a workspace with this key."""
+    return tuple(_address_of(key, part) for part in frame.parts)
+
+
+def _address_of(key: bytes, body: bytes) -> bytes:
     """Content address of a part in its workspace; worthless without the workspace's key."""
     return hmac.digest(key, body, hashlib.sha256)[:ADDRESS_BYTES]
 

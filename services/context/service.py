@@ -14,12 +14,12 @@ from foundation import ids
 from foundation.errors import Failure, deleted, fenced, not_found, wrong_state
 from foundation.rpc.context import current
 from foundation.storage import Database, SealRing
-from services.context import admission, catalog, recipe, store
+from services.context import admission, recipe, store
 from services.context.cache import Warm, WarmCache
 from services.context.history import History
-from services.context.materializer import request_betas, request_head, request_tail
+from services.context.materializer import request_tail
 from services.context.prefixes import Prefixes
-from services.context.recipe import Recipe, ThreadKey, thread_key
+from services.context.recipe import Frame, Recipe, ThreadKey, thread_key
 
 if TYPE_CHECKING:
     from foundation.bootstrap import Kernel
@@ -128,9 +128,9 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
     ) -> pb.PrepareRequestResponse:
         if warm.is_empty:
             raise wrong_state("there is no message that a request could hold")
-        limits = admission.limits_of(catalog.lookup(request.runtime.model))
-        head = request_head(request.runtime, limits.output_tokens_max)
-        body, digest = warm.request(head, request_tail(stream=request.stream))
+        frame = warm.frame(request.runtime)
+        limits = frame.limits
+        body, digest = warm.request(frame.head, request_tail(stream=request.stream))
         tokens = admission.estimate(len(body))
         if not admission.fits(tokens, limits):
             refused = pb.Refusal(
@@ -139,13 +139,12 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
                 window_tokens=limits.window_tokens,
             )
             return pb.PrepareRequestResponse(refused=refused)
-        pins = recipe.pins_of(request.runtime, limits)
-        part_key = await self._part_key(key[0])
+        addresses = warm.stored or recipe.addresses_of(await self._part_key(key[0]), frame)
         made = Recipe(
             head_seq=warm.seq,
             head_digest=warm.digest,
-            request_head=recipe.address_of(part_key, head),
-            pins=recipe.address_of(part_key, pins),
+            request_head=addresses[0],
+            pins=addresses[1],
             stream=request.stream,
             input_tokens_estimate=tokens,
             input_tokens_limit=limits.input_tokens_limit,
@@ -153,7 +152,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             request_bytes=len(body),
         )
         id = recipe.snapshot_id(key, request.turn_id, request.round, request.attempt)
-        if not await self._store(request, key, id, made, (head, pins), warm):
+        if not await self._store(request, key, id, made, frame, warm):
             made = await self._stored(key, id, made)
             if made.request_digest != digest:
                 # Made by an older version of ours, or with other arguments: the first one counts.
@@ -163,7 +162,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             recipe.summary_of(made, id, request.turn_id, request.round, request.attempt)
         )
         response.prepared.body = body
-        response.prepared.betas.extend(request_betas(request.runtime))
+        response.prepared.betas.extend(frame.betas)
         return response
 
     async def _store(
@@ -172,7 +171,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         key: ThreadKey,
         id: str,
         made: Recipe,
-        bodies: tuple[bytes, bytes],
+        frame: Frame,
         warm: Warm,
     ) -> bool:
         """Store the snapshot in one commit; False when the attempt has one already."""
@@ -189,7 +188,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             self._ring.seal(recipe.encode(made), *bound),
             [made.request_head, made.pins],
         )
-        if warm.stored == (made.request_head, made.pins):
+        if warm.stored:
             found = await store.put_snapshot(self._db, row)
             if not found["admitted"]:
                 raise await self._refusal(key, epoch)
@@ -198,7 +197,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
                 return stored
         sealed = [
             self._ring.seal(body, *_part_identity(key[0], address))
-            for address, body in zip(row.addresses, bodies, strict=True)
+            for address, body in zip(row.addresses, frame.parts, strict=True)
         ]
         found = await store.put_snapshot_with_parts(self._db, row, sealed)
         if not found["admitted"]:

@@ -9,8 +9,7 @@ from anthropic.types.beta import beta_output_config_param, message_create_params
 from counterfoil.types.v1 import model_pb2, runtime_pb2
 from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 
-from services.context import materializer, recipe, service
-from services.context.admission import Limits
+from services.context import materializer, recipe
 from services.context.materializer import request_betas, request_head
 from tests.services.context.conftest import Bench, runtime
 from tests.services.context.histories import projection, text, use
@@ -88,8 +87,7 @@ def test_every_value_is_one_that_the_official_client_knows() -> None:
 
 
 def test_the_pins_name_what_the_request_was_made_with() -> None:
-    limits = Limits(200_000, 8_192, 1)
-    pins = [json.loads(recipe.pins_of(pinned, limits)) for pinned, _, _ in ROWS]
+    pins = [json.loads(recipe.frame_of(pinned).pins) for pinned, _, _ in ROWS]
     names = ("effort", "speed", "inference_geo", "automatic_prompt_caching", "betas")
     assert {name: pins[-1][name] for name in names} == {
         "effort": model_pb2.MODEL_EFFORT_LOW,
@@ -134,12 +132,13 @@ async def test_a_snapshot_of_an_older_version_keeps_its_bytes(
     pinned = runtime(profile=CACHING, model_options=ROWS[-1][0].model_options)
     await bench.ask()
     with monkeypatch.context() as patched:
-        patched.setattr(service, "request_head", version_1)
+        patched.setattr(materializer, "request_head", version_1)
         patched.setattr(materializer, "VERSION", 1)
         old = await bench.prepare(pinned=pinned)
     assert b"cache_control" not in old.body
     assert await bench.rebuild(old.snapshot.id) == old.body
-    again = await bench.another().PrepareRequest(bench.request(pinned=pinned), None)
+    bench.service = bench.another()  # a version changes with the process
+    again = await bench.service.PrepareRequest(bench.request(pinned=pinned), None)
     assert again.prepared.body == old.body
     new = await bench.prepare(number=2, pinned=pinned)
     assert b'"cache_control":{"type":"ephemeral"}' in new.body

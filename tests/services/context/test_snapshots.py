@@ -18,6 +18,7 @@ from foundation.storage.errors import SealBroken
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
 from services.context import schema, store
 from services.context.cache import Warm, WarmCache
+from services.context.recipe import addresses_of
 from services.transcript import store as transcript_store
 from tests.services.context.conftest import OTHER, PROMPT, THREAD, Bench, runtime
 from tests.services.context.histories import INPUT, WITHHELD, projection, text, use
@@ -386,6 +387,17 @@ def test_the_cache_drops_the_least_recently_used_threads() -> None:
     assert cache.take(c) is not None
     cache.put(a, warm(101))
     assert cache.take(a) is None
+
+
+def test_what_stands_around_the_messages_is_made_anew_for_another_runtime_only() -> None:
+    warm = Warm()
+    frame = warm.frame(runtime())
+    addresses = warm.stored = addresses_of(b"key", frame)
+    assert warm.frame(runtime()) is frame
+    assert warm.stored == addresses
+    assert warm.frame(runtime(system="other")).head != frame.head
+    assert warm.stored == ()
+    assert warm.frame(runtime()) == frame
 
 
 async def test_what_was_deleted_meanwhile_does_not_stay_warm(bench: Bench) -> None:
