@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
+from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -36,40 +37,57 @@ WITH guard AS (
 _LAST = "\nSELECT ${last}::integer AS call FROM guard"
 _FIXED = 23
 
+_PLAIN_MAX = 6
+"""More rows than that go as arrays: each number of plain rows is a statement of its own."""
+
 
 @dataclass(frozen=True)
 class _Section:
-    """A table that gets rows. Its statement takes them as array parameters; one row, which is the
-    common case, as plain ones: those cost both sides less. `{values}` and `{source}` stand for a
+    """A table that gets rows. Its statement takes them as array parameters; a few rows, as most
+    writes have, as plain ones: those cost both sides half. `{values}` and `{source}` stand for a
     query's columns and their source."""
 
     name: str
     sql: str
     columns: tuple[tuple[str, str], ...]
 
-    def rendered(self, first: int, is_single: bool) -> str:
-        """The section with its parameters numbered from `first`."""
-        numbered = [(first + place, kind) for place, (_, kind) in enumerate(self.columns)]
-        values, source = "given.*", "FROM guard"
-        if is_single:
-            values = ", ".join(f"${number}::{kind}" for number, kind in numbered)
+    def rendered(self, first: int, plain: int) -> str:
+        """The section for so many plain rows, or with 0 for arrays, with its parameters numbered
+        from `first`."""
+        kinds = [kind for _, kind in self.columns]
+        if plain == 1:
+            return self.sql.format(values=_numbered(first, kinds), source="FROM guard")
+        if plain:
+            starts = range(first, first + self.parameters(plain), len(kinds))
+            rows = ", ".join(f"({_numbered(start, kinds)})" for start in starts)
+            source = f"(VALUES {rows})"
         else:
-            arrays = ", ".join(f"${number}::{kind}[]" for number, kind in numbered)
-            source = f"FROM guard, unnest({arrays}) AS given"
-        return self.sql.format(values=values, source=source, first=first)
+            source = f"unnest({_numbered(first, [f'{kind}[]' for kind in kinds])})"
+        return self.sql.format(values="given.*", source=f"FROM guard, {source} AS given")
+
+    def parameters(self, plain: int) -> int:
+        """How many parameters the section has."""
+        return len(self.columns) * (plain or 1)
 
     def values(self, rows: Collection[object]) -> Sequence[Any]:
         """The parameters."""
-        if len(rows) == 1:
-            (row,) = rows
-            return self._read(row)
-        return list(zip(*map(self._read, rows), strict=True))
+        read = map(self._read, rows)
+        return list(chain.from_iterable(read) if _plain(rows) else zip(*read, strict=True))
 
     @cached_property
     def _read(self) -> Callable[[object], tuple[Any, ...]]:
         names = [name for name, _ in self.columns]
         read = attrgetter(*names)
         return read if len(names) > 1 else lambda row: (read(row),)
+
+
+def _numbered(first: int, kinds: Sequence[str]) -> str:
+    return ", ".join(f"${first + place}::{kind}" for place, kind in enumerate(kinds))
+
+
+def _plain(rows: Collection[object]) -> int:
+    """How many rows are given as plain parameters: all, or none."""
+    return len(rows) if len(rows) <= _PLAIN_MAX else 0
 
 
 def _given(columns: str) -> tuple[tuple[str, str], ...]:
@@ -274,10 +292,10 @@ class LaneWrite(Struct):
         """The statement, which returns a row if it stored everything, and its parameters but the
         last, which that row holds as `call`."""
         values = self._fixed()
-        used: list[tuple[str, bool]] = []
+        used: list[tuple[str, int]] = []
         for section, rows in zip(_SECTIONS, self._rows(), strict=True):
             if rows:
-                used.append((section.name, len(rows) == 1))
+                used.append((section.name, _plain(rows)))
                 values += section.values(rows)
         return sql_of(tuple(used)), values
 
@@ -354,15 +372,15 @@ def _queue(rows: Sequence[Row]) -> tuple[list[_Position], list[_Position]]:
 
 
 @cache
-def sql_of(sections: tuple[tuple[str, bool], ...]) -> str:
-    """The statement with these sections, in the order of the tables here, each with whether it
-    takes a single row."""
-    single = dict(sections)
+def sql_of(sections: tuple[tuple[str, int], ...]) -> str:
+    """The statement with these sections, in the order of the tables here, each with the number of
+    its plain rows, or 0 for arrays."""
+    plain = dict(sections)
     parts, first = [_SESSION], _FIXED + 1
     for section in _SECTIONS:
-        if section.name in single:
-            parts.append(section.rendered(first, single[section.name]))
-            first += len(section.columns)
+        if section.name in plain:
+            parts.append(section.rendered(first, plain[section.name]))
+            first += section.parameters(plain[section.name])
     return "".join((*parts, _LAST.format(last=first)))
 
 
