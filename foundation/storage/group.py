@@ -17,7 +17,9 @@ from foundation.storage.connect import DRIVER_ERRORS, Record, raise_uncommitted
 from foundation.storage.errors import CommitUnknown
 from foundation.storage.pool import Pool
 
-_MEMBERS_MAX = 128
+_MEMBERS_MAX = 32
+"""When more wait, they go in parts: PostgreSQL stores one while this process decides what follows
+on the other."""
 _WEIGHT_MAX = 1 << 20
 
 

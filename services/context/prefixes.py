@@ -31,12 +31,12 @@ _log = structlog.get_logger("counterfoil.context")
 
 
 def is_due(warm: Warm) -> bool:
-    """Whether the entries behind what is kept are worth a new row: a quarter of it. Pure.
+    """Whether the entries behind what is kept are worth a new row: an eighth of it. Pure.
 
-    So all rows that a growing thread ever writes hold five times its bytes, at most.
+    So all rows that a growing thread ever writes hold nine times its bytes, at most.
     """
     behind = warm.seq - warm.kept_seq
-    long_enough = behind >= ENTRIES_MIN and behind * 4 > warm.kept_seq
+    long_enough = behind >= ENTRIES_MIN and behind * 8 > warm.kept_seq
     return long_enough and warm.size <= BYTES_MAX and not warm.open
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import datetime
 
@@ -82,6 +83,14 @@ async def test_what_is_heavy_is_not_committed_together(db: Database) -> None:
     )
     await asyncio.gather(*heavy)
     assert len(set((await stored(db)).values())) == len(numbers)
+
+
+async def test_many_are_committed_in_parts(db: Database) -> None:
+    """The first goes alone, the others by 32: what follows on a part is decided while the next is
+    stored."""
+    await asyncio.gather(*(put(db, number) for number in range(1, 71)))
+    sizes = Counter((await stored(db)).values()).values()
+    assert sorted(sizes) == [1, 5, 32, 32]
 
 
 async def test_what_fails_is_its_callers_alone(db: Database) -> None:

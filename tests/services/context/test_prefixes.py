@@ -94,7 +94,7 @@ async def test_a_new_process_reads_what_is_kept_and_only_the_entries_behind_it(
     assert (await bench.prepare(round=2)).body == (await started(bench, 10))[0]
 
 
-def test_it_is_kept_anew_when_a_quarter_has_come_behind_it() -> None:
+def test_it_is_kept_anew_when_an_eighth_has_come_behind_it() -> None:
     def due(seq: int, kept_seq: int, *, size: int = 1, is_open: bool = False) -> bool:
         warm = Warm(seq, bytes(32), bytes(size))
         warm.kept_seq = kept_seq
@@ -104,8 +104,8 @@ def test_it_is_kept_anew_when_a_quarter_has_come_behind_it() -> None:
     assert not due(3, 0)
     assert due(4, 0)
     assert not due(104, 100)
-    assert not due(125, 100)
-    assert due(126, 100)
+    assert not due(112, 100)
+    assert due(113, 100)
     assert due(126, 100, size=16 * 2**20)
     assert not due(126, 100, size=16 * 2**20 + 1)
     assert not due(126, 100, is_open=True)
