@@ -24,7 +24,7 @@ def input_positions(turn: Turn) -> list[int]:
 
 def answer_positions(lane: Lane) -> list[int]:
     """Log positions of the answers to the open round, and of the messages that came with them."""
-    answers = [call.answer_position for call in lane.calls if call.answer]
+    answers = [call.answer_position for call in lane.calls if call.answer != Answer.NONE]
     systems = [call.system_position for call in lane.calls]
     return [position for position in (*answers, *systems) if position is not None]
 

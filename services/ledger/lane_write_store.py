@@ -37,19 +37,20 @@ WITH guard AS (
 _LAST = "\nSELECT ${last}::integer AS call FROM guard"
 _FIXED = 23
 
-_PLAIN_MAX = 6
-"""More rows than that go as arrays: each number of plain rows is a statement of its own."""
-
 
 @dataclass(frozen=True)
 class _Section:
     """A table that gets rows. Its statement takes them as array parameters; a few rows, as most
     writes have, as plain ones: those cost both sides half. `{values}` and `{source}` stand for a
-    query's columns and their source."""
+    query's columns and their source.
+
+    Each number of plain rows is a statement of its own, which every connection keeps: only the log,
+    of which an ordinary write has several rows, has more than one."""
 
     name: str
     sql: str
     columns: tuple[tuple[str, str], ...]
+    plain_max: int = 1
 
     def rendered(self, first: int, plain: int) -> str:
         """The section for so many plain rows, or with 0 for arrays, with its parameters numbered
@@ -72,7 +73,11 @@ class _Section:
     def values(self, rows: Collection[object]) -> Sequence[Any]:
         """The parameters."""
         read = map(self._read, rows)
-        return list(chain.from_iterable(read) if _plain(rows) else zip(*read, strict=True))
+        return list(chain.from_iterable(read) if self.plain(rows) else zip(*read, strict=True))
+
+    def plain(self, rows: Collection[object]) -> int:
+        """How many rows are given as plain parameters: all, or none."""
+        return len(rows) if len(rows) <= self.plain_max else 0
 
     @cached_property
     def _read(self) -> Callable[[object], tuple[Any, ...]]:
@@ -83,11 +88,6 @@ class _Section:
 
 def _numbered(first: int, kinds: Sequence[str]) -> str:
     return ", ".join(f"${first + place}::{kind}" for place, kind in enumerate(kinds))
-
-
-def _plain(rows: Collection[object]) -> int:
-    """How many rows are given as plain parameters: all, or none."""
-    return len(rows) if len(rows) <= _PLAIN_MAX else 0
 
 
 def _given(columns: str) -> tuple[tuple[str, str], ...]:
@@ -221,6 +221,7 @@ _LOG = _Section(
         "processed_at timestamptz, refers_position bigint, sealed bytea, commitment bytea, "
         "digest bytea, transcript_seq bigint, transcript_digest bytea"
     ),
+    plain_max=6,
 )
 # Entries that stay queued, and those that are queued no longer.
 _STAY = _Section(
@@ -295,7 +296,7 @@ class LaneWrite(Struct):
         used: list[tuple[str, int]] = []
         for section, rows in zip(_SECTIONS, self._rows(), strict=True):
             if rows:
-                used.append((section.name, _plain(rows)))
+                used.append((section.name, section.plain(rows)))
                 values += section.values(rows)
         return sql_of(tuple(used)), values
 
