@@ -5,10 +5,11 @@
 
 BIN := .venv/bin
 OPENAPI := PYTHONPATH=.:gen/python $(BIN)/python -m tools.openapi
-SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
-# The environment's own Python once it exists, else the first supported one of this machine.
-PYTHON ?= $(or $(wildcard $(BIN)/python),$(shell for name in python3.11 python3.12 python3; do \
-	$$name -c '$(SUPPORTED)' 2>/dev/null && echo $$name && break; done),python3)
+# The environment's own Python once it exists; else the first one here that was compiled with profiles
+# of itself, which is faster; else any that is supported.
+CANDIDATES := python3.11 python3.12 python3 /usr/bin/python3.11 /usr/bin/python3.12
+PYTHON ?= $(or $(wildcard $(BIN)/python),$(shell for need in fast any; do for name in $(CANDIDATES); do \
+	$$name tools/interpreter.py $$need 2>/dev/null && echo $$name && exit; done; done),python3)
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

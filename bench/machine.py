@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from tools import interpreter
+
 _PACKAGES = ("aiohttp", "anthropic", "asyncpg", "grpcio", "uvicorn", "uvloop")
 
 
@@ -21,10 +23,15 @@ def describe() -> dict[str, str]:
         "CPU": _cpu(),
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        "Python": platform.python_version(),
+        "Python": _python(),
         "load before": f"{os.getloadavg()[0]:.1f}",
         **{name: version(name) for name in _PACKAGES},
     }
+
+
+def _python() -> str:
+    build = "profile-guided" if interpreter.this_is_optimised() else "unoptimised"
+    return f"{platform.python_version()}, {build} build"
 
 
 def _cpu() -> str:

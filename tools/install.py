@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tools.interpreter import is_supported
+
 REPO = Path(__file__).resolve().parent.parent
 VENV = REPO / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-VERSION_MIN, VERSION_END = (3, 11), (3, 13)
 
 REQUIREMENT = re.compile(r"^[a-z0-9][a-z0-9._-]*(\[[^]]*])?==", re.IGNORECASE)
 PROGRESS = re.compile(r"^(?:Collecting|Requirement already satisfied:) ([A-Za-z0-9._-]+)")
@@ -69,7 +70,7 @@ def make_environment() -> None:
     """Create `.venv` if it is not there."""
     if VENV_PYTHON.exists():
         return
-    if not VERSION_MIN <= sys.version_info < VERSION_END:
+    if not is_supported(sys.version_info[:2]):
         found = ".".join(map(str, sys.version_info[:3]))
         raise InstallError(
             f"Python 3.11 or 3.12 is needed, this is {found}: make PYTHON=python3.11"
