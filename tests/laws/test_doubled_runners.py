@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 
 from tests.laws.doubled import mutants, public_log
-from tests.laws.doubled.evidence import Json
+from tests.laws.doubled.public_log import Json, PublicLog
 from tests.laws.doubled.schedule import Schedule, schedules
 from tests.laws.doubled.theatre import Theatre, open_theatre
 
@@ -82,12 +82,16 @@ def test_a_log_with_a_missing_or_doubled_status_is_noticed(theatre: Theatre) -> 
     assert not played.wrong, played.wrong
     assert not list(public_log.complaints(played.log))
     noticed: set[str] = set()
-    for place, event in enumerate(played.log):
+    entries, ends = played.log.entries, played.log.ends
+    for place, (position, event) in enumerate(entries):
         if event["type"] in _STATUSES and not _asks(event):
             noticed.add(event["type"])
-            before, behind = played.log[:place], played.log[place + 1 :]
-            assert list(public_log.complaints([*before, *behind])), event
-            assert list(public_log.complaints([*before, event, event, *behind])), event
+            before, behind = entries[:place], entries[place + 1 :]
+            for changed in (
+                [*before, *behind],
+                [*before, (position, event), (position, event), *behind],
+            ):
+                assert list(public_log.complaints(PublicLog(changed, ends))), event
     assert noticed == _STATUSES
 
 

@@ -9,6 +9,7 @@ real PostgreSQL, with a network, a clock, a provider and clients that a schedule
 - `machine`: plays one schedule on a new session, then drains it; `timekeeper` lets time pass.
 - `theatre`: plays many of them, one after the other.
 - `client`: the application that sends, answers, confirms and interrupts.
-- `evidence`, `checks`, `public_log`: what is left in the end, and what must hold of it.
+- `evidence`, `checks`, `public_log`: what is left in the end, and what must hold of it;
+  `turn_ends`: what the log does not say of that.
 - `mutants`: the protocol with one rule removed.
 """

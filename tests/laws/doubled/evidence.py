@@ -10,9 +10,10 @@ from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from counterfoil.types.v1 import reference_pb2
 
 from foundation import projections
+from tests.laws.doubled import turn_ends
+from tests.laws.doubled.public_log import Json, PublicLog
 from tests.laws.doubled.stage import API_KEY, Stage
 
-Json = dict[str, Any]
 _METADATA = (("x-api-key", API_KEY),)
 _ENTRY = transcript_pb2.TranscriptEntryKind
 
@@ -29,8 +30,7 @@ class Result:
 class Evidence:
     """Everything."""
 
-    log: list[Json]
-    """Every log entry in order; a queued event comes again with `processed_at` when marked."""
+    log: PublicLog
     listed: list[Json]
     entries: list[transcript_pb2.Entry]
     operations: dict[str, journal_pb2.Operation]
@@ -70,7 +70,10 @@ async def gather(stage: Stage, thread: reference_pb2.ThreadRef) -> Evidence:
         journal_pb2.InspectOperationsRequest(thread=thread, reader="test", purpose="invariants")
     )
     return Evidence(
-        log=await _log(stage, session_id, verified.head.position),
+        log=PublicLog(
+            await _log(stage, session_id, verified.head.position),
+            await turn_ends.ends(stage.clerk, session_id),
+        ),
         listed=[json.loads(body) for body in listed.data],
         entries=list(
             (await transcript.ListEntries(transcript_pb2.ListEntriesRequest(thread=thread))).entries
@@ -84,12 +87,12 @@ async def gather(stage: Stage, thread: reference_pb2.ThreadRef) -> Evidence:
     )
 
 
-async def _log(stage: Stage, session_id: str, through: int) -> list[Json]:
+async def _log(stage: Stage, session_id: str, through: int) -> list[tuple[int, Json]]:
     request = session_pb2.StreamEventsRequest(session_id=session_id, position_after=0)
     stream = stage.sessions.StreamEvents(request, metadata=_METADATA)
-    found: list[Json] = []
+    found: list[tuple[int, Json]] = []
     async for response in stream:
-        found.extend(json.loads(frame.json) for frame in response.frames)
+        found.extend((frame.position, json.loads(frame.json)) for frame in response.frames)
         if response.position_through >= through:
             break
     stream.cancel()

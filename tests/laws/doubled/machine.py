@@ -8,9 +8,10 @@ from random import Random
 
 from tests.laws.doubled import checks
 from tests.laws.doubled.client import Client
-from tests.laws.doubled.evidence import Json, gather
+from tests.laws.doubled.evidence import gather
 from tests.laws.doubled.network import Net, Parcel, Where
 from tests.laws.doubled.provider import Provider
+from tests.laws.doubled.public_log import PublicLog
 from tests.laws.doubled.runners import Runner, TaskBook
 from tests.laws.doubled.schedule import FATES, THEMES, Fault, Schedule
 from tests.laws.doubled.stage import Stage
@@ -53,8 +54,8 @@ class Played:
 
     wrong: list[str]
     trace: list[str]
-    log: list[Json]
-    """The public log, if the example came to its end."""
+    log: PublicLog
+    """Empty unless the example came to its end."""
 
 
 async def play(stage: Stage, schedule: Schedule) -> Played:
@@ -78,7 +79,7 @@ class Machine:
         self.stage = stage
         self.net = stage.net = Net()
         self.steps = 0
-        self.log: list[Json] = []
+        self.log = PublicLog([], [])
         self._schedule = schedule
         self._theme = THEMES[schedule.theme]
         self._random = Random(schedule.seed)

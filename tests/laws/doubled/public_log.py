@@ -1,16 +1,27 @@
 """What must hold of the public log read from its beginning: statuses, idles, actions, spans."""
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from tests.laws.doubled.evidence import Json
+Json = dict[str, Any]
 
 _FINAL = ("end_turn", "retries_exhausted", "refusal")
 _WHILE_RUNNING = (
     *("agent.message", "agent.tool_use", "agent.custom_tool_use"),
     *("span.model_request_start", "span.model_request_end"),
 )
-_OF_A_TURN = ("agent.", "span.", "user.custom_tool_result")
+
+
+@dataclass(frozen=True)
+class PublicLog:
+    """A log from its beginning."""
+
+    entries: list[tuple[int, Json]]
+    """Position and event; a queued event comes again with `processed_at` when marked."""
+    ends: list[int]
+    """The last position after each end of a turn, whether or not that published something."""
 
 
 @dataclass
@@ -27,7 +38,7 @@ class Walk:
     waiting: set[str] = field(default_factory=set[str])
     """Queued messages."""
     waited: bool = False
-    """Whether input waited at the last event of the turn."""
+    """Whether input waited when the turn was done."""
     open: list[str] = field(default_factory=list[str])
     """Calls that a client must answer or decide."""
     spans: set[str] = field(default_factory=set[str])
@@ -35,8 +46,6 @@ class Walk:
     def read(self, event: Json) -> None:
         """The next entry."""
         kind, marked = str(event["type"]), event["processed_at"] is not None
-        if kind.startswith(_OF_A_TURN):
-            self.waited = bool(self.waiting)
         if kind in _WHILE_RUNNING and not self.running:
             self._complain(f"{kind} while the session does not run")
         match kind:
@@ -58,6 +67,10 @@ class Walk:
                 self.errors += 1
             case _:
                 self._status(kind, event)
+
+    def done(self) -> None:
+        """Here the turn was done."""
+        self.waited = bool(self.waiting)
 
     def end(self) -> None:
         """Nothing follows."""
@@ -124,10 +137,13 @@ class Walk:
         self.complaints.append(what)
 
 
-def complaints(log: Iterable[Json]) -> Iterator[str]:
+def complaints(log: PublicLog) -> Iterator[str]:
     """What does not hold of a log whose session is over."""
-    walk = Walk()
-    for event in log:
+    walk, ends = Walk(), deque(log.ends)
+    for position, event in log.entries:
+        while ends and ends[0] < position:
+            ends.popleft()
+            walk.done()
         walk.read(event)
     walk.end()
     yield from walk.complaints

@@ -42,6 +42,7 @@ from services.tools.platform import PlatformTool, PlatformTools, text_outcome
 from services.tools.profiles import choose
 from services.tools.service import ToolServicer
 from services.transcript import service as transcript_service
+from tests.laws.doubled import turn_ends
 from tests.laws.doubled.clock import IdleLoop
 from tests.laws.doubled.network import CURRENT, Net, Wire
 from tests.laws.doubled.provider import ASK, CUSTOM, PLATFORM
@@ -160,6 +161,7 @@ class Stage:
         loop.is_busy = lambda: activity.awaited > 0
         stage = cls(StageKernel(dsn, activity), loop, activity)
         stage.clerk = await asyncpg.connect(dsn)
+        await turn_ends.watch(stage.clerk)
         await stage.clerk.execute("SET session_replication_role = replica")
         kernel = stage.kernel
         for service in (registry_service, transcript_service, journal_service, context_service):
