@@ -1,7 +1,7 @@
 """An embedded system inside a measuring process, for figures that no client can see.
 
-`python -m bench.inside WORK SCALE FOLDER` prints the samples as JSON on its last line; `measured`
-starts that in a process of its own, as many times on one folder as there are phases.
+`measured` starts a process that is told a row's function, the scale and a folder, and prints the
+samples as JSON on its last line; as many times on one folder as there are phases.
 """
 
 import asyncio
@@ -22,6 +22,12 @@ from cli.embedded import Embedded, running
 from foundation.settings import Settings
 
 _MARK = b"bench samples: "
+_START = """
+from cli import huge_pages
+huge_pages.reserve(huge_pages.SERVER_MIB)
+from bench.inside import main
+main()
+"""
 _SECONDS_MAX = 900
 
 
@@ -29,7 +35,7 @@ async def measured(
     plan: Plan, work: str, folder: Path, environment: dict[str, str] | None = None
 ) -> list[Sample]:
     """Runs `bench.rows.<module>:<function>` inside; its samples. Raises ServerFailed."""
-    arguments = ("-m", "bench.inside", work, str(plan.scale), str(folder))
+    arguments = ("-c", _START, work, str(plan.scale), str(folder))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *arguments,
@@ -61,7 +67,7 @@ async def system(folder: Path) -> AsyncGenerator[Embedded]:
 
 
 def main() -> None:
-    """Runs the named work."""
+    """Runs the work that the arguments name."""
     work, scale, folder = sys.argv[1:]
     module, _, function = work.partition(":")
     logs.configure("warning")
@@ -71,6 +77,3 @@ def main() -> None:
 
 
 __all__ = ["measured", "system"]
-
-if __name__ == "__main__":
-    main()

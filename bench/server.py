@@ -22,7 +22,7 @@ _STOP_SECONDS_MAX = 20.0
 _POLL_SECONDS = 0.01
 _HOST = "127.0.0.1"
 _PORTS = range(20_000, 32_000)
-COUNTERFOIL = ("-c", "from cli.main import app; app()")
+COUNTERFOIL = ("-m", "cli")
 """The command of this very installation."""
 
 

@@ -181,7 +181,7 @@ class Example:
 
 def counterfoil(*arguments: str) -> list[str]:
     """The command line that runs this very installation's `counterfoil`."""
-    return [sys.executable, "-c", "from cli.main import app; app()", *arguments]
+    return [sys.executable, "-m", "cli", *arguments]
 
 
 def without_settings() -> dict[str, str]:

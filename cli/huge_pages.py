@@ -15,11 +15,19 @@ from pathlib import Path
 
 PAGE_BYTES = 2 * 2**20
 
+SERVER_MIB, SERVICE_MIB = 72, 40
+"""What small objects take once a process works: that of everything, and that of one service."""
+
 _LOOK_S = 1.0
 _FIRST_CPU_S = 3.0
-_AGAIN_CPU_S = 30.0
+_AGAIN_CPU_S = 5.0
 """CPU time that the process has used: moving the heap takes about half a second of it, which one
-that is idle or soon over would never get back."""
+that is idle or soon over would never get back. Later moves find little to do."""
+
+_SMALL_OBJECT_BYTES_MAX = 512
+_EMPTY_BYTES_OBJECT = 33
+_ARENA_BYTES = 2**20
+"""CPython maps memory for small objects in these; the larger ones come from the C library."""
 
 _HUGEPAGE = 14
 _COLLAPSE = 25  # Linux 6.1; older ones refuse it, and nothing changes
@@ -28,8 +36,28 @@ _PAGEMAP = Path("/proc/self/pagemap")
 _SMALL_BYTES = 4096
 _ENTRY_BYTES = 8
 _PRESENT = 0x80  # of an entry's last byte
-_FILLED_MIN = PAGE_BYTES // _SMALL_BYTES // 2
+_FILLED_MIN = PAGE_BYTES // _SMALL_BYTES // 8
 _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+_kept: list[bytes | None] = []
+
+
+def reserve(mebibytes: int) -> None:
+    """Map so much memory for small objects in one piece. To be called before large imports.
+
+    CPython maps a MiB when it needs one, and Linux puts it wherever one is free: between the
+    libraries that are loaded meanwhile. Pieces of that size can never be a huge page, and the first
+    ones hold what is used most: code, classes, modules. Memory that was mapped is used before more
+    is, as long as a single object in each piece is kept.
+    """
+    if not _offered():
+        return
+    size = _SMALL_OBJECT_BYTES_MAX - _EMPTY_BYTES_OBJECT
+    objects: list[bytes | None] = [None] * (mebibytes * 2**20 // _SMALL_OBJECT_BYTES_MAX)
+    for place in range(len(objects)):
+        objects[place] = bytes(size)
+    _kept.extend(objects[:: _ARENA_BYTES // _SMALL_OBJECT_BYTES_MAX // 2])
 
 
 def keep() -> None:
@@ -61,7 +89,7 @@ def move() -> int:
 
 
 def _filled(pagemap: FileIO, address: int) -> bool:
-    """Whether half of a huge page is in use: the rest of it would be taken from the system."""
+    """Whether an eighth of a huge page is in use: the rest would be taken from the system."""
     pagemap.seek(address // _SMALL_BYTES * _ENTRY_BYTES)
     entries = pagemap.read(PAGE_BYTES // _SMALL_BYTES * _ENTRY_BYTES)
     last = entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]

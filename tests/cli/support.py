@@ -66,7 +66,7 @@ def environment(data: Path, **settings: str) -> dict[str, str]:
 
 def command(*words: str) -> list[str]:
     """The installed command's entry point, without the need for an installation."""
-    return [sys.executable, "-c", "from cli.main import app; app()", *words]
+    return [sys.executable, "-m", "cli", *words]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import pytest
 
 from cli import doctor_findings as judge
 from cli.doctor_findings import State
-from tools import install
+from tools import interpreter
 
 LOCK = [
     "# made by a tool",
@@ -24,7 +24,7 @@ def test_python(version: tuple[int, int], state: str) -> None:
 
 
 def test_the_doctor_and_the_installer_want_the_same_python() -> None:
-    assert (judge.VERSION_MIN, judge.VERSION_END) == (install.VERSION_MIN, install.VERSION_END)
+    assert (judge.VERSION_MIN, judge.VERSION_END) == (interpreter.VERSION_MIN, interpreter.VERSION_END)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ async def verify(chat: Chat, *options: str) -> Verdict:
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-c",
-        "from cli.main import app; app()",
+        "-m",
+        "cli",
         "verify",
         chat.id,
         *options,
