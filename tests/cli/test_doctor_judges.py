@@ -24,7 +24,8 @@ def test_python(version: tuple[int, int], state: str) -> None:
 
 
 def test_the_doctor_and_the_installer_want_the_same_python() -> None:
-    assert (judge.VERSION_MIN, judge.VERSION_END) == (interpreter.VERSION_MIN, interpreter.VERSION_END)
+    wanted = (interpreter.VERSION_MIN, interpreter.VERSION_END)
+    assert wanted == (judge.VERSION_MIN, judge.VERSION_END)
 
 
 @pytest.mark.parametrize(
