@@ -20,9 +20,9 @@ SERVER_MIB, SERVICE_MIB = 72, 40
 
 _LOOK_S = 1.0
 _FIRST_CPU_S = 3.0
-_AGAIN_CPU_S = 5.0
-"""CPU time that the process has used: moving the heap takes about half a second of it, which one
-that is idle or soon over would never get back. Later moves find little to do."""
+_AGAIN_CPU_S = 30.0
+"""CPU time that the process has used: moving the heap takes a part of a second of it, which one
+that is idle or soon over would never get back."""
 
 _SMALL_OBJECT_BYTES_MAX = 512
 _EMPTY_BYTES_OBJECT = 33
@@ -31,7 +31,7 @@ _ARENA_BYTES = 2**20
 
 _HUGEPAGE = 14
 _COLLAPSE = 25  # Linux 6.1; older ones refuse it, and nothing changes
-_MAPS = Path("/proc/self/maps")
+_MAPPINGS = Path("/proc/self/smaps")
 _PAGEMAP = Path("/proc/self/pagemap")
 _SMALL_BYTES = 4096
 _ENTRY_BYTES = 8
@@ -49,7 +49,8 @@ def reserve(mebibytes: int) -> None:
     CPython maps a MiB when it needs one, and Linux puts it wherever one is free: between the
     libraries that are loaded meanwhile. Pieces of that size can never be a huge page, and the first
     ones hold what is used most: code, classes, modules. Memory that was mapped is used before more
-    is, as long as a single object in each piece is kept.
+    is, as long as a single object in each piece is kept. Moves it into huge pages meanwhile: turns
+    would have to wait for that.
     """
     if not _offered():
         return
@@ -58,6 +59,7 @@ def reserve(mebibytes: int) -> None:
     for place in range(len(objects)):
         objects[place] = bytes(size)
     _kept.extend(objects[:: _ARENA_BYTES // _SMALL_OBJECT_BYTES_MAX // 2])
+    threading.Thread(target=move, name="huge-pages", daemon=True).start()
 
 
 def keep() -> None:
@@ -75,12 +77,12 @@ def _keep() -> None:
 
 
 def move() -> int:
-    """Move the heap now; the number of huge pages that hold it."""
+    """Move the heap now; the number of huge pages that this made."""
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     moved = 0
     with _PAGEMAP.open("rb", buffering=0) as pagemap:
-        for start, end in _aligned(heap(_MAPS.read_text().splitlines())):
+        for start, end in _aligned(heap(_MAPPINGS.read_text().splitlines())):
             madvise(start, end - start, _HUGEPAGE)
             for page in range(start, end, PAGE_BYTES):
                 if _filled(pagemap, page):
@@ -96,14 +98,28 @@ def _filled(pagemap: FileIO, address: int) -> bool:
     return sum(byte >= _PRESENT for byte in last) >= _FILLED_MIN
 
 
-def heap(maps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Address and end of each private writable mapping without a file, from the lines of
-    `/proc/<pid>/maps`."""
-    for line in maps:
-        addresses, access, _, _, inode, *name = line.split(maxsplit=5)
-        if access == "rw-p" and inode == "0" and (not name or name[0].strip() == "[heap]"):
-            start, end = addresses.split("-")
-            yield int(start, 16), int(end, 16)
+def heap(mappings: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Address and end of each private writable mapping without a file that is not in huge pages
+    already, from the lines of `/proc/<pid>/smaps`."""
+    found: tuple[int, int] | None = None
+    for line in mappings:
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            found = _heap_of(first, *rest)
+        elif found and first == "AnonHugePages:":
+            huge = int(rest[0]) * 1024
+            if huge < sum(end - start for start, end in _aligned([found])):
+                yield found
+
+
+def _heap_of(
+    addresses: str, access: str, _offset: str, _device: str, inode: str, *name: str
+) -> tuple[int, int] | None:
+    """What the first line of a mapping says, if it is of the heap."""
+    if access != "rw-p" or inode != "0" or name not in ((), ("[heap]",)):
+        return None
+    start, end = addresses.split("-")
+    return int(start, 16), int(end, 16)
 
 
 def _aligned(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
