@@ -24,7 +24,7 @@ from tests.laws.doubled.theatre import Theatre, open_theatre
 
 _EXAMPLES = 60
 _EXAMPLES_NEW = 20
-_EXAMPLES_FULL = 1200
+_EXAMPLES_FULL = 600
 _EXAMPLES_OF_MUTANT_MAX = 150
 
 _COMMON = settings(
