@@ -82,8 +82,10 @@ def _delays(commits: list[float], arrivals: list[_Arrivals], warm: int) -> list[
 
 
 async def memory(plan: Plan) -> list[Sample]:
-    """Resident memory of the server before and after 1,000 streams, each of its own session; as many
-    are open already, which live in memory that the server had reserved."""
+    """Resident memory of the server before and after 1,000 streams, each of its own session.
+
+    As many are open already: those live in memory that the server had reserved.
+    """
     many_files()
     streams = plan.count(1000)
     with embedded() as system:
