@@ -7,6 +7,7 @@ takes up to a third of its time.
 
 import ctypes
 import mmap
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -39,8 +40,8 @@ _PRESENT = 0x80  # of an entry's last byte
 _FILLED_MIN = PAGE_BYTES // _SMALL_BYTES // 8
 _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
-
 _kept: list[bytes | None] = []
+"""One object at least of each piece that was reserved: CPython gives empty ones back."""
 
 
 def reserve(mebibytes: int) -> None:
@@ -130,8 +131,11 @@ def _aligned(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _offered() -> bool:
-    """Whether the system has huge pages, of the size that is meant here, and allows them."""
+    """Whether the system has huge pages, of the size that is meant here, allows them, and shows a
+    process what it holds."""
     try:
-        return mmap.PAGESIZE == _SMALL_BYTES and "[never]" not in _ENABLED.read_text()
+        allowed = "[never]" not in _ENABLED.read_text()
     except OSError:
         return False
+    shown = all(os.access(file, os.R_OK) for file in (_MAPPINGS, _PAGEMAP))
+    return allowed and shown and mmap.PAGESIZE == _SMALL_BYTES
