@@ -8,7 +8,7 @@ import struct
 import sys
 import time
 
-from cli.main import app
+from cli import huge_pages
 from foundation import failpoints
 
 _END = ".after"
@@ -16,6 +16,9 @@ _END = ".after"
 
 def main() -> None:
     """Runs it."""
+    huge_pages.reserve(huge_pages.SERVER_MIB)
+    from cli.main import app
+
     file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     async def note(name: str) -> None:

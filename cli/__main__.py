@@ -4,7 +4,7 @@ import sys
 
 from cli import huge_pages
 
-_RESERVED_MIB = {
+RESERVED_MIB = {
     "run": huge_pages.SERVER_MIB,
     "serve": huge_pages.SERVICE_MIB,
     "runner": huge_pages.SERVICE_MIB,
@@ -15,9 +15,9 @@ _RESERVED_MIB = {
 
 def main() -> None:
     """Runs the command line."""
-    reserved = _RESERVED_MIB.get(sys.argv[1]) if len(sys.argv) > 1 else None
-    if reserved:
-        huge_pages.reserve(reserved)
+    words = sys.argv[1:]
+    if words and words[0] in RESERVED_MIB and "--help" not in words:
+        huge_pages.reserve(RESERVED_MIB[words[0]])
     from cli.main import app
 
     app()

@@ -7,7 +7,6 @@ takes up to a third of its time.
 
 import ctypes
 import mmap
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -31,7 +30,7 @@ _ARENA_BYTES = 2**20
 """CPython maps memory for small objects in these; the larger ones come from the C library."""
 
 _HUGEPAGE = 14
-_COLLAPSE = 25  # Linux 6.1; older ones refuse it, and nothing changes
+_COLLAPSE = 25  # Linux 6.1; older ones refuse it, and move what is marked when they find time
 _MAPPINGS = Path("/proc/self/smaps")
 _PAGEMAP = Path("/proc/self/pagemap")
 _SMALL_BYTES = 4096
@@ -44,6 +43,14 @@ _kept: list[bytes | None] = []
 """One object at least of each piece that was reserved: CPython gives empty ones back."""
 
 
+def offered() -> bool:
+    """Whether the system has huge pages, of the size that is meant here, and allows them."""
+    try:
+        return mmap.PAGESIZE == _SMALL_BYTES and "[never]" not in _ENABLED.read_text()
+    except OSError:
+        return False
+
+
 def reserve(mebibytes: int) -> None:
     """Map so much memory for small objects in one piece. To be called before large imports.
 
@@ -53,7 +60,7 @@ def reserve(mebibytes: int) -> None:
     is, as long as a single object in each piece is kept. Moves it into huge pages meanwhile: turns
     would have to wait for that.
     """
-    if not _offered():
+    if not offered():
         return
     size = _SMALL_OBJECT_BYTES_MAX - _EMPTY_BYTES_OBJECT
     objects: list[bytes | None] = [None] * (mebibytes * 2**20 // _SMALL_OBJECT_BYTES_MAX)
@@ -65,7 +72,7 @@ def reserve(mebibytes: int) -> None:
 
 def keep() -> None:
     """Move the heap into huge pages once there is work, and later what it grew by. Never raises."""
-    if _offered():
+    if offered():
         threading.Thread(target=_keep, name="huge-pages", daemon=True).start()
 
 
@@ -79,11 +86,20 @@ def _keep() -> None:
 
 def move() -> int:
     """Move the heap now; the number of huge pages that this made."""
+    try:
+        return _move()
+    except OSError:
+        return 0  # the system hides from the process what it holds
+
+
+def _move() -> int:
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    with _MAPPINGS.open(errors="replace") as file:
+        mappings = file.readlines()
     moved = 0
     with _PAGEMAP.open("rb", buffering=0) as pagemap:
-        for start, end in _aligned(heap(_MAPPINGS.read_text().splitlines())):
+        for start, end in _aligned(heap(mappings)):
             madvise(start, end - start, _HUGEPAGE)
             for page in range(start, end, PAGE_BYTES):
                 if _filled(pagemap, page):
@@ -128,14 +144,3 @@ def _aligned(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         first, last = -(-start // PAGE_BYTES) * PAGE_BYTES, end // PAGE_BYTES * PAGE_BYTES
         if first < last:
             yield first, last
-
-
-def _offered() -> bool:
-    """Whether the system has huge pages, of the size that is meant here, allows them, and shows a
-    process what it holds."""
-    try:
-        allowed = "[never]" not in _ENABLED.read_text()
-    except OSError:
-        return False
-    shown = all(os.access(file, os.R_OK) for file in (_MAPPINGS, _PAGEMAP))
-    return allowed and shown and mmap.PAGESIZE == _SMALL_BYTES

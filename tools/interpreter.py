@@ -1,7 +1,7 @@
 """Says whether the Python that runs this serves the project, and whether it is a fast one.
 
 The Makefile asks every Python it finds: `python3 tools/interpreter.py fast` (or `any`) exits with 0
-for yes. Whatever Python 3 it is, it can run this; only the standard library is needed.
+for yes. One that cannot even run this is none of them; it needs no more than the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_optimised(prefix: str, options: str) -> bool:
     and the options it was configured with.
 
     Distributions compile theirs so, in builds of their own that the options do not show. Who
-    compiles one with the default options gets one that is a tenth slower for us.
+    compiles one with the default options gets a slower one.
     """
     return prefix == SYSTEM_PREFIX or OPTIMISED in options
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli import composition
+from cli.__main__ import RESERVED_MIB
 from cli.embedded import running
+from cli.main import app
 from foundation.datafolder import DataFolder
 from foundation.postgres.processes import servers_on
 from foundation.settings import Settings
@@ -84,3 +86,8 @@ async def test_what_runs_together_answers_in_order() -> None:
         return 2
 
     assert await composition.together([first(), second()]) == [1, 2]
+
+
+def test_what_reserves_memory_is_a_command() -> None:
+    commands = {one.callback.__name__ for one in app.registered_commands if one.callback}
+    assert commands >= RESERVED_MIB.keys()

@@ -95,6 +95,45 @@ def test_a_log_with_a_missing_or_doubled_status_is_noticed(theatre: Theatre) -> 
     assert noticed == _STATUSES
 
 
+def _session_of_two_turns(*, ends: list[int]) -> PublicLog:
+    """Message 2 comes behind the last event of turn 1, which goes over into it without an idle."""
+    events = [
+        ("user.message", {"id": "m1", "processed_at": None}),
+        ("session.status_running", {}),
+        ("user.message", {"id": "m1"}),
+        ("span.model_request_start", {"id": "s1"}),
+        ("agent.message", {}),
+        ("span.model_request_end", {"model_request_start_id": "s1"}),
+        ("user.message", {"id": "m2", "processed_at": None}),
+        ("user.message", {"id": "m2"}),
+        ("span.model_request_start", {"id": "s2"}),
+        ("agent.message", {}),
+        ("span.model_request_end", {"model_request_start_id": "s2"}),
+        ("session.status_idle", {"stop_reason": {"type": "end_turn"}}),
+    ]
+    entries: list[tuple[int, Json]] = [
+        (position, {"type": kind, "processed_at": "now", **members})
+        for position, (kind, members) in enumerate(events, 1)
+    ]
+    return PublicLog(entries, ends)
+
+
+@pytest.mark.parametrize(
+    ("ends", "holds"),
+    [
+        ([7, 12], True),
+        ([6, 12], False),  # nothing waited yet: turn 1 owed an idle
+        ([12], False),
+        ([], False),
+    ],
+)
+def test_a_turn_leaves_no_idle_only_if_input_waited_at_its_end(
+    ends: list[int], holds: bool
+) -> None:
+    found = list(public_log.complaints(_session_of_two_turns(ends=ends)))
+    assert found == ([] if holds else ["turn 1 ended by itself with 0 final idles"])
+
+
 _STATUSES = {"session.status_running", "session.status_idle", "span.model_request_end"}
 
 

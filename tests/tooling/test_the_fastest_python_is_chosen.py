@@ -12,6 +12,8 @@ from tools import interpreter
 REPO = Path(__file__).resolve().parents[2]
 FAST = "'--prefix=/opt/python' '--enable-optimizations' '--with-lto'"
 SLOW = "'--prefix=/opt/python' '--enable-shared'"
+_OF_MAKE = {"PYTHON", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL"}
+"""What a make that runs these tests hands on to its children."""
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,8 @@ def _put(folder: Path, name: str, answers: str) -> None:
 
 def _chosen(folder: Path) -> str:
     """What make would install with, where nothing is installed."""
-    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_MAKE}
+    environment["PATH"] = f"{folder}:{environment['PATH']}"
     makefile = f"include {REPO}/Makefile\nchosen: ; @echo $(PYTHON)\n"
     done = subprocess.run(
         [

@@ -1,10 +1,15 @@
 """Where in the public log each turn was done, noted by PostgreSQL: a turn that goes over into
-waiting input publishes nothing when it ends, so the log alone does not say it."""
+waiting input publishes nothing when it ends, so the log alone does not say it.
+
+One statement may store several changes of a session; then only its last position is known. Here it
+never does: the machine waits until all is quiet before it lets the next call or message arrive.
+"""
+
+from counterfoil.ledger.v1 import turn_pb2
 
 from foundation.storage import Connection
 
-# 2 is COMMIT_ANSWER_DONE.
-_WATCH = """
+_WATCH = f"""
 CREATE SCHEMA watched;
 CREATE TABLE watched.ends (session_id text NOT NULL, position bigint NOT NULL);
 CREATE FUNCTION watched.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -14,7 +19,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER note AFTER INSERT ON ledger.commits
-FOR EACH ROW WHEN (NEW.answer = 2) EXECUTE FUNCTION watched.note();
+FOR EACH ROW WHEN (NEW.answer = {turn_pb2.COMMIT_ANSWER_DONE:d}) EXECUTE FUNCTION watched.note();
 """
 _ENDS = "SELECT position FROM watched.ends WHERE session_id = $1 ORDER BY position"
 
