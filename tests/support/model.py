@@ -33,6 +33,10 @@ class Asked:
         return region[:-1]
 
 
+_WAIT_S = 60
+"""Two leases in a row may have to run out before a turn goes on: about 18 s."""
+
+
 class Model:
     """A running offline model; belongs to no event loop."""
 
@@ -49,13 +53,13 @@ class Model:
 
     async def held(self, gate: str, number: int = 1) -> None:
         """Returns when `number` requests wait at a gate."""
-        query = f"?wait={number}&timeout_s=20"
+        query = f"?wait={number}&timeout_s={_WAIT_S}"
         found = await self._get(f"/control/holds/{gate}{query}")
         assert found["waiting"] >= number, found
 
     async def asked(self, number: int = 0, *, finished: bool = False) -> list[Asked]:
         """What the provider got so far, once `number` requests have come (ended)."""
-        query = f"?wait={number}&finished={int(finished)}&timeout_s=20"
+        query = f"?wait={number}&finished={int(finished)}&timeout_s={_WAIT_S}"
         records = (await self._get(f"/control/requests{query}"))["requests"]
         async with self._client() as client:
             bodies = [
@@ -65,7 +69,7 @@ class Model:
         return [Asked(*pair) for pair in zip(records, bodies, strict=True)]
 
     def _client(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(base_url=self.url, timeout=30)
+        return httpx2.AsyncClient(base_url=self.url, timeout=_WAIT_S + 10)
 
     async def _post(self, path: str) -> Any:
         async with self._client() as client:
