@@ -98,16 +98,22 @@ class Effects:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One execution."""
-        with suppress(ConnectionError):
-            told = json.loads(await reader.readline())
-            self.all.append(Effect(told["tool"], told["operation"], told["input"]))
-            async with self._come:
-                self._come.notify_all()
-            await self._free.wait()
-            text = f"{told['tool']} done: {told['input'].get('text')}"
-            writer.write(json.dumps(text).encode() + b"\n")
-            await writer.drain()
-        writer.close()
+        try:
+            with suppress(ConnectionError):
+                line = await reader.readline()
+                if line.endswith(b"\n"):  # else the process died before it told anything
+                    await self._effect(json.loads(line), writer)
+        finally:
+            writer.close()
+
+    async def _effect(self, told: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self.all.append(Effect(told["tool"], told["operation"], told["input"]))
+        async with self._come:
+            self._come.notify_all()
+        await self._free.wait()
+        text = f"{told['tool']} done: {told['input'].get('text')}"
+        writer.write(json.dumps(text).encode() + b"\n")
+        await writer.drain()
 
 
 @asynccontextmanager
