@@ -7,6 +7,7 @@ takes up to a third of its time.
 
 import ctypes
 import mmap
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -25,7 +26,6 @@ _AGAIN_CPU_S = 30.0
 that is idle or soon over would never get back."""
 
 _SMALL_OBJECT_BYTES_MAX = 512
-_EMPTY_BYTES_OBJECT = 33
 _ARENA_BYTES = 2**20
 """CPython maps memory for small objects in these; the larger ones come from the C library."""
 
@@ -62,7 +62,7 @@ def reserve(mebibytes: int) -> None:
     """
     if not offered():
         return
-    size = _SMALL_OBJECT_BYTES_MAX - _EMPTY_BYTES_OBJECT
+    size = _SMALL_OBJECT_BYTES_MAX - sys.getsizeof(b"")
     objects: list[bytes | None] = [None] * (mebibytes * 2**20 // _SMALL_OBJECT_BYTES_MAX)
     for place in range(len(objects)):
         objects[place] = bytes(size)
