@@ -9,6 +9,7 @@ from counterfoil.types.v1 import runtime_pb2 as _runtime_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _RefusalReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RefusalReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RefusalReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REFUSAL_REASON_UNSPECIFIED: _RefusalReason.ValueType  # 0
+    """Not set; never sent."""
+    REFUSAL_REASON_INPUT_TOO_LARGE: _RefusalReason.ValueType  # 1
+    """What cannot be left out or summarized is too large by itself: the turn's input, the system prompt, the tools, the newest results."""
+    REFUSAL_REASON_COMPACTION_LIMIT: _RefusalReason.ValueType  # 2
+    """Summaries made no progress, or the turn has had all of them that it may have."""
+
+class RefusalReason(_RefusalReason, metaclass=_RefusalReasonEnumTypeWrapper):
+    """RefusalReason says why a request cannot be made to fit."""
+
+REFUSAL_REASON_UNSPECIFIED: RefusalReason.ValueType  # 0
+"""Not set; never sent."""
+REFUSAL_REASON_INPUT_TOO_LARGE: RefusalReason.ValueType  # 1
+"""What cannot be left out or summarized is too large by itself: the turn's input, the system prompt, the tools, the newest results."""
+REFUSAL_REASON_COMPACTION_LIMIT: RefusalReason.ValueType  # 2
+"""Summaries made no progress, or the turn has had all of them that it may have."""
+Global___RefusalReason: _TypeAlias = RefusalReason  # noqa: Y015
 
 @_typing.final
 class FenceRequest(_message.Message):
@@ -86,6 +111,9 @@ class SnapshotSummary(_message.Message):
     REQUEST_DIGEST_FIELD_NUMBER: _builtins.int
     REQUEST_BYTES_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_ESTIMATE_FIELD_NUMBER: _builtins.int
+    TRANSITION_HEAD_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
+    PARENT_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Snapshot id, `snap_…`."""
     turn_id: _builtins.str
@@ -98,6 +126,10 @@ class SnapshotSummary(_message.Message):
     """Length of the request in bytes."""
     input_tokens_estimate: _builtins.int
     """Estimated input tokens."""
+    checkpoint_id: _builtins.str
+    """Checkpoint that stands for the beginning of the history, `ckpt_…`; empty for none."""
+    parent_id: _builtins.str
+    """The thread's snapshot before this one; empty for the first."""
     @_builtins.property
     def attempt(self) -> _reference_pb2.Attempt:
         """The attempt."""
@@ -105,6 +137,10 @@ class SnapshotSummary(_message.Message):
     @_builtins.property
     def transcript_head(self) -> _reference_pb2.Head:
         """Transcript head that it covers."""
+
+    @_builtins.property
+    def transition_head(self) -> _reference_pb2.Head:
+        """Head of the thread's transitions that were applied; unset while there are none."""
 
     def __init__(
         self,
@@ -117,10 +153,13 @@ class SnapshotSummary(_message.Message):
         request_digest: _builtins.bytes = ...,
         request_bytes: _builtins.int = ...,
         input_tokens_estimate: _builtins.int = ...,
+        transition_head: _reference_pb2.Head | None = ...,
+        checkpoint_id: _builtins.str = ...,
+        parent_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "transcript_head", b"transcript_head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "transcript_head", b"transcript_head", "transition_head", b"transition_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "id", b"id", "input_tokens_estimate", b"input_tokens_estimate", "request_bytes", b"request_bytes", "request_digest", b"request_digest", "round", b"round", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_id", b"checkpoint_id", "id", b"id", "input_tokens_estimate", b"input_tokens_estimate", "parent_id", b"parent_id", "request_bytes", b"request_bytes", "request_digest", b"request_digest", "round", b"round", "transcript_head", b"transcript_head", "transition_head", b"transition_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,12 +179,19 @@ class PrepareRequestRequest(_message.Message):
     RUNTIME_FIELD_NUMBER: _builtins.int
     STREAM_FIELD_NUMBER: _builtins.int
     KNOWN_RESULTS_FIELD_NUMBER: _builtins.int
+    OVERFLOWED_SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
     """Round, from 0."""
     stream: _builtins.bool
     """Ask for a streamed answer."""
+    overflowed_snapshot_id: _builtins.str
+    """The newest snapshot of this round that the provider refused as too large; empty while it refused none. The request then gets smaller: images are
+    left out, else older history is replaced by a summary.
+    """
     @_builtins.property
     def fence(self) -> _reference_pb2.Fence:
         """Writer's claim."""
@@ -168,6 +214,14 @@ class PrepareRequestRequest(_message.Message):
         transcript; if one does not match, all are read.
         """
 
+    @_builtins.property
+    def count(self) -> Global___TokenCount:
+        """The provider's answer to `count_needed`."""
+
+    @_builtins.property
+    def summary(self) -> Global___ModelSummary:
+        """The model's answer to `summary_needed`."""
+
     def __init__(
         self,
         *,
@@ -179,14 +233,73 @@ class PrepareRequestRequest(_message.Message):
         runtime: _runtime_pb2.SessionRuntime | None = ...,
         stream: _builtins.bool = ...,
         known_results: _abc.Iterable[Global___KnownResult] | None = ...,
+        overflowed_snapshot_id: _builtins.str = ...,
+        count: Global___TokenCount | None = ...,
+        summary: Global___ModelSummary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "runtime", b"runtime", "transcript_head", b"transcript_head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "count", b"count", "fence", b"fence", "runtime", b"runtime", "summary", b"summary", "transcript_head", b"transcript_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "known_results", b"known_results", "round", b"round", "runtime", b"runtime", "stream", b"stream", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "count", b"count", "fence", b"fence", "known_results", b"known_results", "overflowed_snapshot_id", b"overflowed_snapshot_id", "round", b"round", "runtime", b"runtime", "stream", b"stream", "summary", b"summary", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PrepareRequestRequest: _TypeAlias = PrepareRequestRequest  # noqa: Y015
+
+@_typing.final
+class TokenCount(_message.Message):
+    """TokenCount is what the provider's counting endpoint said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BODY_DIGEST_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    body_digest: _builtins.bytes
+    """SHA-256 of the body that was counted."""
+    input_tokens: _builtins.int
+    """Input tokens; 0 when the provider did not say."""
+    def __init__(
+        self,
+        *,
+        body_digest: _builtins.bytes = ...,
+        input_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_digest", b"body_digest", "input_tokens", b"input_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenCount: _TypeAlias = TokenCount  # noqa: Y015
+
+@_typing.final
+class ModelSummary(_message.Message):
+    """ModelSummary is what a model wrote when it was asked for a summary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    """Id from `summary_needed`."""
+    text: _builtins.str
+    """Text of its answer; empty when the call failed, and then the extractive summary is used. One that does not keep the form is not used either."""
+    operation_id: _builtins.str
+    """Operation of the provider call."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        operation_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation_id", b"operation_id", "plan_id", b"plan_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelSummary: _TypeAlias = ModelSummary  # noqa: Y015
 
 @_typing.final
 class KnownResult(_message.Message):
@@ -223,22 +336,26 @@ class Refusal(_message.Message):
     INPUT_TOKENS_ESTIMATE_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_LIMIT_FIELD_NUMBER: _builtins.int
     WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     input_tokens_estimate: _builtins.int
     """Estimated input tokens of the request."""
     input_tokens_limit: _builtins.int
     """Input tokens that the window leaves after the output and one growth round are reserved."""
     window_tokens: _builtins.int
     """The model's window in tokens."""
+    reason: Global___RefusalReason.ValueType
+    """Why nothing makes it fit."""
     def __init__(
         self,
         *,
         input_tokens_estimate: _builtins.int = ...,
         input_tokens_limit: _builtins.int = ...,
         window_tokens: _builtins.int = ...,
+        reason: Global___RefusalReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens_estimate", b"input_tokens_estimate", "input_tokens_limit", b"input_tokens_limit", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens_estimate", b"input_tokens_estimate", "input_tokens_limit", b"input_tokens_limit", "reason", b"reason", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -253,8 +370,11 @@ class PreparedRequest(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     BETAS_FIELD_NUMBER: _builtins.int
+    COMPACTION_ID_FIELD_NUMBER: _builtins.int
     body: _builtins.bytes
     """The request's exact bytes."""
+    compaction_id: _builtins.str
+    """Checkpoint that the thread itself made and that is in force, to be published once; empty for none."""
     @_builtins.property
     def snapshot(self) -> Global___SnapshotSummary:
         """The snapshot."""
@@ -269,14 +389,75 @@ class PreparedRequest(_message.Message):
         snapshot: Global___SnapshotSummary | None = ...,
         body: _builtins.bytes = ...,
         betas: _abc.Iterable[_builtins.str] | None = ...,
+        compaction_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["betas", b"betas", "body", b"body", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["betas", b"betas", "body", b"body", "compaction_id", b"compaction_id", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PreparedRequest: _TypeAlias = PreparedRequest  # noqa: Y015
+
+@_typing.final
+class CountNeeded(_message.Message):
+    """CountNeeded asks for the provider's exact count: the estimate does not tell whether the request fits. Ask again with `count`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BODY_FIELD_NUMBER: _builtins.int
+    BODY_DIGEST_FIELD_NUMBER: _builtins.int
+    BETAS_FIELD_NUMBER: _builtins.int
+    body: _builtins.bytes
+    """Body for the counting endpoint, exact bytes."""
+    body_digest: _builtins.bytes
+    """SHA-256 of the body."""
+    @_builtins.property
+    def betas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in PreparedRequest."""
+
+    def __init__(
+        self,
+        *,
+        body: _builtins.bytes = ...,
+        body_digest: _builtins.bytes = ...,
+        betas: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["betas", b"betas", "body", b"body", "body_digest", b"body_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountNeeded: _TypeAlias = CountNeeded  # noqa: Y015
+
+@_typing.final
+class SummaryNeeded(_message.Message):
+    """SummaryNeeded asks for a summary by a model: a journaled provider call with a snapshot of its own. Ask again with `summary`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    """Names what is summarized; the same for the same history."""
+    @_builtins.property
+    def request(self) -> Global___PreparedRequest:
+        """The request."""
+
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+        request: Global___PreparedRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummaryNeeded: _TypeAlias = SummaryNeeded  # noqa: Y015
 
 @_typing.final
 class PrepareRequestResponse(_message.Message):
@@ -286,25 +467,37 @@ class PrepareRequestResponse(_message.Message):
 
     PREPARED_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    COUNT_NEEDED_FIELD_NUMBER: _builtins.int
+    SUMMARY_NEEDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def prepared(self) -> Global___PreparedRequest:
         """The pinned request."""
 
     @_builtins.property
     def refused(self) -> Global___Refusal:
-        """It does not fit; nothing was stored."""
+        """It does not fit; no snapshot was stored."""
+
+    @_builtins.property
+    def count_needed(self) -> Global___CountNeeded:
+        """The provider has to count first; nothing was stored."""
+
+    @_builtins.property
+    def summary_needed(self) -> Global___SummaryNeeded:
+        """A model has to write a summary first."""
 
     def __init__(
         self,
         *,
         prepared: Global___PreparedRequest | None = ...,
         refused: Global___Refusal | None = ...,
+        count_needed: Global___CountNeeded | None = ...,
+        summary_needed: Global___SummaryNeeded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prepared", b"prepared", "refused", b"refused", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["count_needed", b"count_needed", "prepared", b"prepared", "refused", b"refused", "result", b"result", "summary_needed", b"summary_needed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prepared", b"prepared", "refused", b"refused", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count_needed", b"count_needed", "prepared", b"prepared", "refused", b"refused", "result", b"result", "summary_needed", b"summary_needed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["prepared", "refused"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["prepared", "refused", "count_needed", "summary_needed"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

@@ -79,8 +79,9 @@ class ContextServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PrepareRequest(self, request, context):
-        """PrepareRequest pins a snapshot for one attempt and builds its request. A repeat for the same attempt returns the stored snapshot. Fails with FENCED,
-        DELETED, HEAD_MISMATCH when the transcript is not at the named head.
+        """PrepareRequest pins a snapshot for one attempt and builds its request, after every transition and checkpoint that it needs to fit the model's
+        window; those are committed first. A repeat for the same attempt returns the stored snapshot. Fails with FENCED, DELETED, HEAD_MISMATCH when the
+        transcript is not at the named head.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -19,8 +19,9 @@ class ContextServiceStub:
     Fence: _aio.UnaryUnaryMultiCallable[_context_pb2.FenceRequest, _context_pb2.FenceResponse]
     """Fence raises the thread's epoch. Idempotent. Fails with FENCED (`epoch_max` in the error's metadata), DELETED."""
     PrepareRequest: _aio.UnaryUnaryMultiCallable[_context_pb2.PrepareRequestRequest, _context_pb2.PrepareRequestResponse]
-    """PrepareRequest pins a snapshot for one attempt and builds its request. A repeat for the same attempt returns the stored snapshot. Fails with FENCED,
-    DELETED, HEAD_MISMATCH when the transcript is not at the named head.
+    """PrepareRequest pins a snapshot for one attempt and builds its request, after every transition and checkpoint that it needs to fit the model's
+    window; those are committed first. A repeat for the same attempt returns the stored snapshot. Fails with FENCED, DELETED, HEAD_MISMATCH when the
+    transcript is not at the named head.
     """
     Rebuild: _aio.UnaryUnaryMultiCallable[_context_pb2.RebuildRequest, _context_pb2.RebuildResponse]
     """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, and CORRUPT when the digest differs."""
@@ -50,8 +51,9 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_pb2.PrepareRequestRequest,
         context: _aio.ServicerContext[_context_pb2.PrepareRequestRequest, _abc.Awaitable[_context_pb2.PrepareRequestResponse]],
     ) -> _abc.Awaitable[_context_pb2.PrepareRequestResponse]:
-        """PrepareRequest pins a snapshot for one attempt and builds its request. A repeat for the same attempt returns the stored snapshot. Fails with FENCED,
-        DELETED, HEAD_MISMATCH when the transcript is not at the named head.
+        """PrepareRequest pins a snapshot for one attempt and builds its request, after every transition and checkpoint that it needs to fit the model's
+        window; those are committed first. A repeat for the same attempt returns the stored snapshot. Fails with FENCED, DELETED, HEAD_MISMATCH when the
+        transcript is not at the named head.
         """
 
     @_abc_1.abstractmethod

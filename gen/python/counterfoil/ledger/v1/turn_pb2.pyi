@@ -773,12 +773,15 @@ class BeginRoundRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     SPAN_EVENT_ID_FIELD_NUMBER: _builtins.int
+    COMPACTION_EVENT_ID_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
     """Round, from 0."""
     span_event_id: _builtins.str
     """Event id of the span start."""
+    compaction_event_id: _builtins.str
+    """Event id of `agent.thread_context_compacted`, derived from the checkpoint in force; empty for none. Published before the span, once ever."""
     @_builtins.property
     def fence(self) -> _reference_pb2.Fence:
         """Writer's claim."""
@@ -795,10 +798,11 @@ class BeginRoundRequest(_message.Message):
         round: _builtins.int = ...,
         attempt: _reference_pb2.Attempt | None = ...,
         span_event_id: _builtins.str = ...,
+        compaction_event_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence", "round", b"round", "span_event_id", b"span_event_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "compaction_event_id", b"compaction_event_id", "fence", b"fence", "round", b"round", "span_event_id", b"span_event_id", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%counterfoil/types/v1/capability.proto\x12\x14\x63ounterfoil.types.v1\x1a\x1b\x62uf/validate/validate.proto\"\xe0\x03\n\x11\x43\x61pabilityProfile\x12\x15\n\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x18\n\x07version\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01\x12\x1a\n\x07\x61\x64\x61pter\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x19\n\x11native_web_search\x18\x04 \x01(\x08\x12\x18\n\x10native_web_fetch\x18\x05 \x01(\x08\x12\x18\n\x10native_citations\x18\x06 \x01(\x08\x12!\n\x19native_response_inclusion\x18\x07 \x01(\x08\x12(\n preserves_unknown_content_blocks\x18\x08 \x01(\x08\x12 \n\x18\x61utomatic_prompt_caching\x18\t \x01(\x08\x12\x16\n\x0etoken_counting\x18\n \x01(\x08\x12k\n\x16provider_tool_versions\x18\x0b \x03(\x0b\x32\x41.counterfoil.types.v1.CapabilityProfile.ProviderToolVersionsEntryB\x08\xbaH\x05\x9a\x01\x02\x10 \x1a;\n\x19ProviderToolVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%counterfoil/types/v1/capability.proto\x12\x14\x63ounterfoil.types.v1\x1a\x1b\x62uf/validate/validate.proto\"\x85\x04\n\x11\x43\x61pabilityProfile\x12\x15\n\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x18\n\x07version\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x01\x12\x1a\n\x07\x61\x64\x61pter\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x19\n\x11native_web_search\x18\x04 \x01(\x08\x12\x18\n\x10native_web_fetch\x18\x05 \x01(\x08\x12\x18\n\x10native_citations\x18\x06 \x01(\x08\x12!\n\x19native_response_inclusion\x18\x07 \x01(\x08\x12(\n preserves_unknown_content_blocks\x18\x08 \x01(\x08\x12 \n\x18\x61utomatic_prompt_caching\x18\t \x01(\x08\x12\x16\n\x0etoken_counting\x18\n \x01(\x08\x12k\n\x16provider_tool_versions\x18\x0b \x03(\x0b\x32\x41.counterfoil.types.v1.CapabilityProfile.ProviderToolVersionsEntryB\x08\xbaH\x05\x9a\x01\x02\x10 \x12#\n\rwindow_tokens\x18\x0c \x01(\x03\x42\x0c\xbaH\t\"\x07\x18\x80\xc2\xd7/(\x00\x1a;\n\x19ProviderToolVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,8 +42,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CAPABILITYPROFILE'].fields_by_name['adapter']._serialized_options = b'\272H\006r\004\020\001\030@'
   _globals['_CAPABILITYPROFILE'].fields_by_name['provider_tool_versions']._loaded_options = None
   _globals['_CAPABILITYPROFILE'].fields_by_name['provider_tool_versions']._serialized_options = b'\272H\005\232\001\002\020 '
+  _globals['_CAPABILITYPROFILE'].fields_by_name['window_tokens']._loaded_options = None
+  _globals['_CAPABILITYPROFILE'].fields_by_name['window_tokens']._serialized_options = b'\272H\t\"\007\030\200\302\327/(\000'
   _globals['_CAPABILITYPROFILE']._serialized_start=93
-  _globals['_CAPABILITYPROFILE']._serialized_end=573
-  _globals['_CAPABILITYPROFILE_PROVIDERTOOLVERSIONSENTRY']._serialized_start=514
-  _globals['_CAPABILITYPROFILE_PROVIDERTOOLVERSIONSENTRY']._serialized_end=573
+  _globals['_CAPABILITYPROFILE']._serialized_end=610
+  _globals['_CAPABILITYPROFILE_PROVIDERTOOLVERSIONSENTRY']._serialized_start=551
+  _globals['_CAPABILITYPROFILE_PROVIDERTOOLVERSIONSENTRY']._serialized_end=610
 # @@protoc_insertion_point(module_scope)

@@ -57,6 +57,7 @@ class CapabilityProfile(_message.Message):
     AUTOMATIC_PROMPT_CACHING_FIELD_NUMBER: _builtins.int
     TOKEN_COUNTING_FIELD_NUMBER: _builtins.int
     PROVIDER_TOOL_VERSIONS_FIELD_NUMBER: _builtins.int
+    WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Profile id, for example `anthropic` or `conservative`."""
     version: _builtins.int
@@ -77,6 +78,8 @@ class CapabilityProfile(_message.Message):
     """A top-level `cache_control` is honoured."""
     token_counting: _builtins.bool
     """The endpoint counts tokens of a request."""
+    window_tokens: _builtins.int
+    """The deployment's word for the window of this endpoint's models, in tokens; 0: what is known of the model."""
     @_builtins.property
     def provider_tool_versions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Versions of provider-run tools by tool name, for example `web_search` → `web_search_20250305`."""
@@ -95,10 +98,11 @@ class CapabilityProfile(_message.Message):
         automatic_prompt_caching: _builtins.bool = ...,
         token_counting: _builtins.bool = ...,
         provider_tool_versions: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        window_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "automatic_prompt_caching", b"automatic_prompt_caching", "id", b"id", "native_citations", b"native_citations", "native_response_inclusion", b"native_response_inclusion", "native_web_fetch", b"native_web_fetch", "native_web_search", b"native_web_search", "preserves_unknown_content_blocks", b"preserves_unknown_content_blocks", "provider_tool_versions", b"provider_tool_versions", "token_counting", b"token_counting", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "automatic_prompt_caching", b"automatic_prompt_caching", "id", b"id", "native_citations", b"native_citations", "native_response_inclusion", b"native_response_inclusion", "native_web_fetch", b"native_web_fetch", "native_web_search", b"native_web_search", "preserves_unknown_content_blocks", b"preserves_unknown_content_blocks", "provider_tool_versions", b"provider_tool_versions", "token_counting", b"token_counting", "version", b"version", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

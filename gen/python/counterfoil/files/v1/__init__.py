@@ -1,0 +1,1 @@
+"""Generated from the contracts of `counterfoil.files.v1`."""
