@@ -21,6 +21,7 @@ PREFIXES = {
     "access": "acc",
     "agent": "agent",
     "api_key": "apikey",
+    "artifact": "art",
     "entry": "tent",
     "environment": "env",
     "event": "sevt",

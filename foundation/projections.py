@@ -94,6 +94,13 @@ def read(body: bytes) -> Shown:
     return shown(decode(body))
 
 
+def collect_refs(body: bytes) -> tuple[str, ...]:
+    """Ids of the artifacts that a projection refers to, in order, each once. Raises ValueError for
+    one that this version does not know."""
+    parts = decode(body).parts
+    return tuple(dict.fromkeys(part.artifact_id for part in parts if part.kind == "artifact"))
+
+
 def shown(body: Body) -> Shown:
     """What a decoded projection shows."""
     match body.kind:

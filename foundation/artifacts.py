@@ -1,0 +1,47 @@
+"""Artifacts: their ids, and how a result names one wherever words are read.
+
+The model and the public read the same words: the materializer, public events and the read_archive
+tool all take them from here.
+"""
+
+import msgspec
+
+from foundation import ids
+from foundation.projections import Artifact, Shown, Text
+
+BODY_BYTES_MAX = 32 * 1024 * 1024
+"""What one artifact may hold."""
+
+RESULTS_FOLDER = ".counterfoil-tool-results"
+"""Where a session's files hold the texts that were too long to be shown."""
+
+_IMAGE = "image/"
+
+
+def artifact_id(workspace_id: str, sha256: bytes, media_type: str, role: int) -> str:
+    """The id of this content in every session of the workspace. `sha256` is 32 bytes, `role` a
+    value of `files.v1.ArtifactRole`."""
+    return ids.derived("artifact", workspace_id, sha256, media_type, role)
+
+
+def path_of(artifact: Artifact) -> str:
+    """Where a session's files hold the text of an artifact."""
+    return f"{RESULTS_FOLDER}/{artifact.id}.txt"
+
+
+def line(artifact: Artifact) -> str:
+    """One line that says what was kept."""
+    size = f"{artifact.size:,} bytes"
+    if not artifact.media_type.startswith(_IMAGE):
+        return f"[The whole text, {size}, is kept in {path_of(artifact)}]"
+    alt = f", {msgspec.json.decode(artifact.alt, type=str)}" if artifact.alt else ""
+    pixels = f"{artifact.w} x {artifact.h} pixels"
+    return f"[Image {artifact.id}: {artifact.media_type}, {pixels}, {size}{alt}]"
+
+
+def words(shown: Shown) -> tuple[str, ...]:
+    """A result in words alone: its texts, and a line for each artifact, in order."""
+    return tuple(
+        msgspec.json.decode(part.raw, type=str) if isinstance(part, Text) else line(part)
+        for part in shown.parts
+    )
