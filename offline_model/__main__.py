@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import Server
 
 from offline_model.app import App
+from offline_model.windows import WINDOW_TOKENS, Windows
 
 _PR_SET_PDEATHSIG = 1
 KEEP_ALIVE_SECONDS = 3600
@@ -65,7 +66,7 @@ def main() -> None:
         _die_with_parent()
     sock = socket.create_server((options.host, options.port), backlog=2048)
     host, port = sock.getsockname()[:2]
-    app = App(options.record, options.scenarios)
+    app = App(options.record, options.scenarios, Windows(dict(options.window)))
     config = Config(
         cast(Any, app),
         http=Protocol,
@@ -87,6 +88,7 @@ class _Options(argparse.Namespace):
     record: Path | None
     scenarios: Path | None
     parent_death: bool
+    window: list[tuple[str, int]]
 
 
 def _arguments() -> _Options:
@@ -98,7 +100,23 @@ def _arguments() -> _Options:
     parser.add_argument(
         "--parent-death", action="store_true", help="end when the parent process dies (Linux)"
     )
+    parser.add_argument(
+        "--window",
+        type=_window,
+        action="append",
+        default=[],
+        metavar="[MODEL=]TOKENS",
+        help=f"the models' window, or one model's; {WINDOW_TOKENS} if nothing is said",
+    )
     return parser.parse_args(namespace=_Options())
+
+
+def _window(text: str) -> tuple[str, int]:
+    """A model, or nothing for every model, and its tokens."""
+    model, _, tokens = text.rpartition("=")
+    if int(tokens) < 1:
+        raise ValueError(tokens)
+    return model, int(tokens)
 
 
 def _die_with_parent() -> None:

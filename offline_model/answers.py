@@ -7,6 +7,7 @@ from offline_model.blocks import AnswerBlock, Pieces, build, emit, pack
 from offline_model.requests import Request
 from offline_model.scripts import Step
 from offline_model.seals import token
+from offline_model.tokens import BYTES_PER_TOKEN, Counted
 
 
 class Frame(Struct):
@@ -91,7 +92,9 @@ def custom_event(name: str, data: Raw) -> Frame:
     return Frame(b"event: %s\ndata: %s\n\n" % (name.encode(), bytes(data)))
 
 
-def answer(request: Request, step: Step, message_id: str, prefix_bytes: int) -> Answer:
+def answer(
+    request: Request, step: Step, message_id: str, counted: Counted, prefix_bytes: int
+) -> Answer:
     """The answer of ``step``; ``prefix_bytes``: message bytes that an earlier request shared."""
     seed = token(request.model, request.region)
     blocks = build(step.content, Pieces(step.chunks, step.chunk_chars), seed)
@@ -105,22 +108,22 @@ def answer(request: Request, step: Step, message_id: str, prefix_bytes: int) -> 
         blocks=blocks,
         stop_reason=stop_reason,
         step=step,
-        usage=_usage(request, blocks, step, prefix_bytes),
+        usage=_usage(request, blocks, step, counted, prefix_bytes),
     )
 
 
 def _usage(
-    request: Request, blocks: list[AnswerBlock], step: Step, prefix_bytes: int
+    request: Request, blocks: list[AnswerBlock], step: Step, counted: Counted, prefix_bytes: int
 ) -> dict[str, bytes]:
-    total = request.input_tokens
-    read = min(prefix_bytes // 4, total) if request.caches else 0
+    total = counted.input_tokens
+    read = counted.prefix(prefix_bytes) if request.caches else 0
     created = total - read if request.caches else 0
     written = sum(len(block.whole) for block in blocks)
     numbers = {
         "input_tokens": total - read - created,
         "cache_creation_input_tokens": created,
         "cache_read_input_tokens": read,
-        "output_tokens": max(1, -(-written // 4)),
+        "output_tokens": max(1, -(-written // BYTES_PER_TOKEN)),
     }
     usage = {name: str(number).encode() for name, number in numbers.items()}
     usage["service_tier"] = b'"standard"'

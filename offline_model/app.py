@@ -15,10 +15,12 @@ from offline_model.defaults import default_step
 from offline_model.errors import ApiError, invalid
 from offline_model.gates import Gates
 from offline_model.records import Disposition, Record, Recorder
-from offline_model.requests import BODY_BYTES_MAX, Request, parse
+from offline_model.requests import BODY_BYTES_MAX, parse
 from offline_model.scripts import ErrorSpec, Step, choose
 from offline_model.seals import token
+from offline_model.tokens import count
 from offline_model.validation import check
+from offline_model.windows import Windows, check_media, check_window, too_long
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -31,11 +33,12 @@ EVENTS = "text/event-stream; charset=utf-8"
 class App:
     """A plain ASGI application. ``scope["offline.transport"]`` is the connection."""
 
-    def __init__(self, record: Path | None, scenarios: Path | None) -> None:
+    def __init__(self, record: Path | None, scenarios: Path | None, windows: Windows) -> None:
         self.gates = Gates()
         self.recorder = Recorder(record)
         self._scenarios = scenarios
-        self._control = Control(self.gates, self.recorder)
+        self._windows = windows
+        self._control = Control(self.gates, self.recorder, windows)
         # Ids may tell repeats apart, also across a restart; nothing else depends on this.
         self._boot = os.urandom(8)
 
@@ -77,9 +80,11 @@ class App:
         request = parse(body)
         record.model = request.model
         check(request, counting=True)
-        chosen = choose(request, self._scenarios)
-        tokens = chosen.step.count_tokens if chosen else None
-        value = {"input_tokens": request.input_tokens if tokens is None else tokens}
+        step = choose(request, self._scenarios).step or Step()
+        counted = count(request)
+        check_media(counted.media)
+        tokens = counted.input_tokens if step.count_tokens is None else step.count_tokens
+        value = {"input_tokens": tokens}
         await exchange.respond(200, JSON, msgspec.json.encode(value))
         return "answered"
 
@@ -88,8 +93,13 @@ class App:
         self.recorder.understood(record, request)
         check(request)
         chosen = choose(request, self._scenarios)
-        step = chosen.step if chosen else default_step(request)
-        record.step = chosen.origin if chosen else "default"
+        step = chosen.step or default_step(request)
+        record.step = chosen.origin
+        counted = count(request)
+        record.input_tokens = counted.input_tokens
+        check_media(counted.media)
+        window = step.window_tokens or self._windows.of(request.model, chosen.window_tokens)
+        check_window(counted, request.max_tokens or 0, window)
         if step.times is not None and record.repeat >= step.times:
             step = without_faults(step)
         streamed = request.stream
@@ -102,9 +112,9 @@ class App:
         if step.disconnect:
             await exchange.drop()
             return "dropped"
-        _raise_fault(step, request)
+        _raise_fault(step, counted.input_tokens)
         message_id = "msg_01" + token(self._boot, "message", record.seq)
-        made = answer(request, step, message_id, record.prefix_bytes)
+        made = answer(request, step, message_id, counted, record.prefix_bytes)
         if not streamed:
             await exchange.respond(200, JSON, made.whole(), step.headers)
             return "disconnected" if exchange.gone.done() else "answered"
@@ -219,14 +229,11 @@ def _check_access(method: str, path: str, headers: Mapping[str, str]) -> None:
         raise invalid("anthropic-version: header is required")
 
 
-def _raise_fault(step: Step, request: Request) -> None:
-    tokens = request.input_tokens
-    if step.window_tokens is not None and tokens > step.window_tokens:
-        raise invalid(f"prompt is too long: {tokens} tokens > {step.window_tokens} maximum")
+def _raise_fault(step: Step, tokens: int) -> None:
     if step.overflow == 413:
         raise ApiError(413)
     if step.overflow == 400:
-        raise invalid(f"prompt is too long: {tokens} tokens > {max(0, tokens - 1)} maximum")
+        raise too_long(tokens, max(0, tokens - 1))
     if step.error:
         raise _scripted(step.error)
 

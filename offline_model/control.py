@@ -1,4 +1,4 @@
-"""What tests ask the process besides the API: gates, recorded requests, reset."""
+"""What tests ask the process besides the API: gates, recorded requests, windows, reset."""
 
 import re
 from urllib.parse import parse_qs
@@ -7,6 +7,7 @@ import msgspec
 
 from offline_model.gates import Gates
 from offline_model.records import Recorder
+from offline_model.windows import Windows
 
 _JSON = "application/json"
 _GATE = re.compile(r"/control/(release|close|holds)/(.+)")
@@ -17,9 +18,10 @@ WAIT_SECONDS_MAX = 60.0
 class Control:
     """Handles ``/control/…``; every answer is (status, content type, body)."""
 
-    def __init__(self, gates: Gates, recorder: Recorder) -> None:
+    def __init__(self, gates: Gates, recorder: Recorder, windows: Windows) -> None:
         self._gates = gates
         self._recorder = recorder
+        self._windows = windows
 
     async def handle(self, method: str, path: str, query: str) -> tuple[int, str, bytes]:
         """One control request; waiting ones return early when what they wait for is there."""
@@ -39,8 +41,20 @@ class Control:
         if method == "POST" and path == "/control/reset":
             self._gates.release_all()
             self._recorder.reset()
+            self._windows.reset()
             return _json({"reset": True})
+        if path == "/control/window":
+            return self._window(method, options)
         return _missing("no such control operation")
+
+    def _window(self, method: str, options: dict[str, str]) -> tuple[int, str, bytes]:
+        model = options.get("model", "")
+        if method == "POST":
+            tokens = options.get("tokens", "")
+            if not tokens.isdecimal() or not int(tokens):
+                return 400, _JSON, msgspec.json.encode({"error": "tokens: a number from 1"})
+            self._windows.put(model, int(tokens))
+        return _json({"model": model, "window_tokens": self._windows.of(model)})
 
     async def _gate(
         self, method: str, verb: str, name: str, options: dict[str, str]

@@ -40,6 +40,7 @@ class Record(Struct):
     prefix_bytes: int = 0
     prefix_seq: int | None = None
     repeat: int = 0
+    input_tokens: int = 0
 
 
 class Prefixes:

@@ -27,6 +27,7 @@ class Block(Struct):
     signature: Raw = Raw()
     data: Raw = Raw()
     cache_control: Raw = Raw()
+    source: Raw = Raw()
 
 
 class Message(Struct):
@@ -66,14 +67,6 @@ class Request(Struct):
     def system(self) -> bytes:
         """The exact JSON of ``system``, or nothing."""
         return bytes(self.members.get("system", Raw()))
-
-    @property
-    def input_tokens(self) -> int:
-        """An estimate: a quarter of the bytes of system, tools and messages."""
-        sized = len(self.region) + sum(
-            len(bytes(self.members.get(name, Raw()))) for name in ("system", "tools")
-        )
-        return max(1, -(-sized // 4))
 
     @property
     def caches(self) -> bool:
@@ -144,6 +137,16 @@ def nested(block: Block) -> list[Block]:
     if content.startswith(b'"') and content != b'""':
         return [Block(type="text", text=block.content)]
     return []
+
+
+class _ContentSource(Struct):
+    content: Raw = Raw()
+
+
+def source_blocks(block: Block) -> list[Block]:
+    """The blocks of a document whose source is `content`."""
+    source = _typed(block.source, _ContentSource, "messages: document source")
+    return nested(Block(type=block.type, content=source.content))
 
 
 def search_results(block: Block) -> list[SearchResult]:

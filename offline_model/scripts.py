@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 MARKER = "offline-script: "
 MODEL_PREFIX = "offline/"
+DEFAULT = "default"
 _SCENARIO_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -103,14 +104,16 @@ class Scenario(Struct, forbid_unknown_fields=True):
 
 
 class Chosen(Struct):
-    """A step and where it came from, for example ``inline:2``."""
+    """A step and where it came from, for example ``inline:2``; no step where the default behaviour
+    answers. ``window_tokens`` is the scenario's."""
 
-    step: Step
+    step: Step | None
     origin: str
+    window_tokens: int | None = None
 
 
-def choose(request: Request, scenarios: Path | None) -> Chosen | None:
-    """The scripted step, or None where the default behaviour answers.
+def choose(request: Request, scenarios: Path | None) -> Chosen:
+    """What the scripts say to this request.
 
     Raises ApiError: 404 for a scenario that does not exist, 400 for a script that is wrong.
     """
@@ -119,20 +122,18 @@ def choose(request: Request, scenarios: Path | None) -> Chosen | None:
         steps, index = inline
         return _pick(_steps(steps, "offline-script"), index, "inline", None)
     if not request.model.startswith(MODEL_PREFIX):
-        return None
+        return Chosen(None, DEFAULT)
     name = request.model.removeprefix(MODEL_PREFIX)
     scenario = _scenario(name, scenarios, request.model)
     index = _assistants(request.messages)
     return _pick(scenario.steps, index, name, scenario.window_tokens)
 
 
-def _pick(steps: list[Raw], index: int, origin: str, window_tokens: int | None) -> Chosen | None:
+def _pick(steps: list[Raw], index: int, origin: str, window_tokens: int | None) -> Chosen:
     if index >= len(steps):
-        return None
+        return Chosen(None, DEFAULT, window_tokens)
     step = _step(steps[index], f"{origin}: step {index}")
-    if step.window_tokens is None:
-        step.window_tokens = window_tokens
-    return Chosen(step, f"{origin}:{index}")
+    return Chosen(step, f"{origin}:{index}", window_tokens)
 
 
 def _inline(messages: list[Message]) -> tuple[str, int] | None:

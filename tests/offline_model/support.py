@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,13 +58,17 @@ class Server:
 
 
 @contextmanager
-def running(record: Path | None = None, scenarios: Path | None = None) -> Generator[Server]:
+def running(
+    record: Path | None = None, scenarios: Path | None = None, windows: Sequence[str] = ()
+) -> Generator[Server]:
     """A server that ends with the block."""
     command = [sys.executable, "-m", "offline_model", "--parent-death"]
     if record:
         command += ["--record", str(record)]
     if scenarios:
         command += ["--scenarios", str(scenarios)]
+    for window in windows:
+        command += ["--window", window]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None
     with process.stdout as lines:
