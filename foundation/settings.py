@@ -31,6 +31,9 @@ class Settings(BaseSettings):
         "x-api-key", description="How the credential is sent."
     )
     model_profile: str = Field("", description="Capability profile; empty: chosen by base URL.")
+    model_window_tokens: int = Field(
+        0, ge=0, le=100_000_000, description="Window of the endpoint's models; 0: as known of each."
+    )
     model_retries_max: int = Field(
         3, ge=0, le=20, description="Retries of a failing provider call before its turn ends."
     )

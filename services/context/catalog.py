@@ -15,6 +15,7 @@ from genai_prices import data_snapshot
 VERSION = f"genai-prices {genai_prices.__version__}"
 """What the windows were read from; pinned in snapshots."""
 
+_OWN = "anthropic"
 _UNKNOWN_WINDOW_TOKENS = 100_000
 _OFFLINE_WINDOW_TOKENS = 200_000
 _UNKNOWN_OUTPUT_TOKENS = 8_192
@@ -43,16 +44,24 @@ def lookup(model_id: str) -> Model:
 
 
 def _window(model_id: str) -> int:
+    """The window of the Messages API's own provider; else the smallest that anyone lists, because
+    nothing says which of them serves the endpoint."""
+    listed = _listed(model_id)
+    return listed.get(_OWN) or min(listed.values(), default=_UNKNOWN_WINDOW_TOKENS)
+
+
+def _listed(model_id: str) -> dict[str, int]:
+    """The windows that providers list for this id, by provider."""
     snapshot = data_snapshot.get_snapshot()
-    # The Messages API's own provider first: others list some of its ids with other windows.
-    for provider_id in ("anthropic", None):
-        try:
-            _, found = snapshot.find_provider_model(model_id, None, provider_id, None)
-        except LookupError:
-            continue
-        if found.context_window:
-            return found.context_window
-    return _UNKNOWN_WINDOW_TOKENS
+    found = {
+        provider.id: provider.find_model(model_id, all_providers=snapshot.providers)
+        for provider in snapshot.providers
+    }
+    return {
+        provider_id: model.context_window
+        for provider_id, model in found.items()
+        if model is not None and model.context_window
+    }
 
 
 def _output(model_id: str) -> int:

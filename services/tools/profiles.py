@@ -35,10 +35,11 @@ PROFILES: Mapping[str, CapabilityProfile] = MappingProxyType(
             ),
             CapabilityProfile(
                 id="offline",
-                version=2,
+                version=3,
                 adapter=_ADAPTER,
                 preserves_unknown_content_blocks=True,
                 automatic_prompt_caching=True,
+                token_counting=True,
             ),
             # Promises nothing of an endpoint that nobody described. Blocks are stored and sent
             # back exactly in any case: leaving some out would break the history that it made.
@@ -53,11 +54,12 @@ PROFILES: Mapping[str, CapabilityProfile] = MappingProxyType(
 )
 
 
-def choose(name: str, base_url: str) -> CapabilityProfile:
+def choose(name: str, base_url: str, window_tokens: int = 0) -> CapabilityProfile:
     """The profile named by COUNTERFOIL_MODEL_PROFILE; without one, `offline` for the offline
     model (no base URL) and `conservative` for any other endpoint.
 
-    Raises ConfigurationError for an unknown name.
+    `window_tokens` is what the deployment says of the window of this endpoint's models; 0 leaves it
+    to what is known of a model. Raises ConfigurationError for an unknown name.
     """
     chosen = name or ("conservative" if base_url else "offline")
     profile = PROFILES.get(chosen)
@@ -65,4 +67,6 @@ def choose(name: str, base_url: str) -> CapabilityProfile:
         raise ConfigurationError(
             f"COUNTERFOIL_MODEL_PROFILE is {chosen!r}; it must be one of {', '.join(PROFILES)}"
         )
-    return profile
+    pinned = CapabilityProfile(window_tokens=window_tokens)
+    pinned.MergeFrom(profile)
+    return pinned

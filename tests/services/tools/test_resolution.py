@@ -8,6 +8,7 @@ from counterfoil.registry.v1 import agent_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import model_pb2
 from counterfoil.types.v1 import runtime_pb2 as rt
+from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 
 from foundation.errors import Failure
 from foundation.storage import ConfigurationError
@@ -145,6 +146,16 @@ def test_the_profile_comes_from_configuration_never_from_a_hostname(
     name: str, base_url: str, chosen: str
 ) -> None:
     assert choose(name, base_url).id == chosen
+
+
+@pytest.mark.parametrize("window_tokens", [0, 6_000])
+def test_the_deployments_window_is_pinned_with_the_profile(window_tokens: int) -> None:
+    chosen = choose("anthropic", "", window_tokens)
+    expected = CapabilityProfile(window_tokens=window_tokens)
+    expected.MergeFrom(PROFILES["anthropic"])
+    assert chosen == expected
+    assert PROFILES["anthropic"].window_tokens == 0
+    assert resolve(agent(), [], chosen).profile.window_tokens == window_tokens
 
 
 def test_an_unknown_profile_stops_the_process() -> None:
