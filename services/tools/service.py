@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 async def start(kernel: "Kernel") -> None:
     """Choose the profile, load the platform tools, and serve. The service owns no table yet."""
     settings = kernel.settings
-    profile = choose(
-        settings.model_profile, settings.model_base_url, settings.model_window_tokens
-    )
+    profile = choose(settings.model_profile, settings.model_base_url, settings.model_window_tokens)
     if settings.tools_module:
         load_module(platform_tools, settings.tools_module)
     journal = journal_pb2_grpc.JournalServiceStub(kernel.channel("journal"))

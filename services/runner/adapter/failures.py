@@ -14,6 +14,8 @@ from typing import Any, Literal, cast
 
 from counterfoil.types.v1 import usage_pb2
 
+from services.runner.adapter import overflow
+
 Kind = Literal[
     "overloaded",
     "rate_limited",
@@ -63,18 +65,14 @@ _BY_TYPE: dict[str, tuple[Kind, bool]] = {
     "billing_error": ("billing", False),
     "overloaded_error": ("overloaded", True),
     "rate_limit_error": ("rate_limited", True),
-    "request_too_large": ("overflow", False),
     "timeout_error": ("timeout", True),
+    **dict.fromkeys(overflow.TYPES, ("overflow", False)),
 }
 _FATAL_TYPES = (
     "authentication_error",
     "invalid_request_error",
     "not_found_error",
     "permission_error",
-)
-_TOO_LONG = re.compile(
-    r"(prompt|input) is too long|exceeds? (the )?context (limit|window)|maximum context length",
-    re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)
 
@@ -212,7 +210,7 @@ def _decide(status: int, type_: str, text: str) -> tuple[Kind, bool]:
 def _refine(type_: str, text: str, otherwise: tuple[Kind, bool]) -> tuple[Kind, bool]:
     if found := _BY_TYPE.get(type_):
         return found
-    if not otherwise[1] and _TOO_LONG.search(text):
+    if not otherwise[1] and overflow.says_too_large(text):
         return "overflow", False
     if not otherwise[1] and _NO_CREDIT.search(text):
         return "billing", False
@@ -230,5 +228,7 @@ def _type_and_text(body: object) -> tuple[str, str]:
         return "", body
     error = cast(Any, body).get("error") if isinstance(body, dict) else None
     found = cast(dict[str, Any], error) if isinstance(error, dict) else {}
-    type_, text = found.get("type"), found.get("message")
+    type_, code, text = found.get("type"), found.get("code"), found.get("message")
+    if code in overflow.TYPES:
+        type_ = code
     return (type_ if isinstance(type_, str) else "", text if isinstance(text, str) else "")

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from services.runner.adapter.assemble import Answer, Assembly, Piece, whole
 from services.runner.adapter.failures import ProviderFailure
 from services.runner.adapter.frames import Frames
@@ -11,6 +13,7 @@ from services.runner.adapter.transport import Auth, Response, Transport
 
 _WHOLE_SECONDS = 600.0
 _REST_SECONDS = 0.25
+_COUNT_SECONDS = 10.0
 _INLINE_BYTES_MAX = 256 * 1024
 
 
@@ -63,6 +66,31 @@ class MessagesAdapter:
             raise
         finally:
             response.close()
+
+    async def count_tokens(self, body: bytes, betas: Sequence[str] = ()) -> int | None:
+        """How many input tokens the provider counts in this body, exact bytes.
+
+        None when it does not say so in a few seconds, for whatever reason: the caller can do
+        without. Cancelling it closes the connection at once.
+        """
+        try:
+            async with asyncio.timeout(_COUNT_SECONDS):
+                response = await self._transport.open(body, _COUNT_SECONDS, betas, counting=True)
+                try:
+                    read = await response.rest()
+                finally:
+                    response.close()
+            counted = _COUNTED.decode(read).input_tokens
+        except (ProviderFailure, TimeoutError, msgspec.DecodeError):
+            return None
+        return counted if counted > 0 else None
+
+
+class _Counted(msgspec.Struct):
+    input_tokens: int
+
+
+_COUNTED = msgspec.json.Decoder(_Counted)
 
 
 async def _follow(

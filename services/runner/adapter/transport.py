@@ -64,15 +64,23 @@ class Transport:
             max_headers=_HEADERS_MAX,
         )
 
-    async def open(self, body: bytes, read_seconds: float, betas: Sequence[str] = ()) -> "Response":
+    async def open(
+        self,
+        body: bytes,
+        read_seconds: float,
+        betas: Sequence[str] = (),
+        *,
+        counting: bool = False,
+    ) -> "Response":
         """Send the exact bytes; returns a 2xx response whose body is still to be read, and closed.
 
         `read_seconds` is the longest silence, now and while the body is read; `betas` are named in
-        the `anthropic-beta` header. Raises ProviderFailure.
+        the `anthropic-beta` header; `counting` sends them to be counted, not answered. Raises
+        ProviderFailure.
         """
         try:
             answered = await self._session.post(
-                self._url,
+                self._url / "count_tokens" if counting else self._url,
                 data=_Body(body, read_seconds),
                 headers={"anthropic-beta": ",".join(betas)} if betas else None,
                 timeout=aiohttp.ClientTimeout(

@@ -14,13 +14,6 @@ POOR = "Your credit balance is too low to access the API."
 TABLE: list[tuple[int, str, str, str, bool]] = [
     (400, "invalid_request_error", "messages: bad", "request_failed", False),
     (400, "invalid_request_error", TOO_LONG, "overflow", False),
-    (
-        400,
-        "invalid_request_error",
-        "input length and `max_tokens` exceed context limit: 1",
-        "",
-        False,
-    ),
     (400, "request_too_large", "", "overflow", False),
     (400, "invalid_request_error", POOR, "billing", False),
     (401, "authentication_error", "sk-secret", "request_failed", False),
@@ -55,7 +48,7 @@ def classified(
 @pytest.mark.parametrize(("status", "type_", "text", "kind", "retryable"), TABLE)
 def test_status_first(status: int, type_: str, text: str, kind: str, retryable: bool) -> None:
     failure = classified(status, type_, text)
-    assert failure.kind == (kind or "overflow")
+    assert failure.kind == kind
     assert failure.retryable is retryable
     assert f"(HTTP {status})" in failure.message
     assert not text or text not in failure.message
