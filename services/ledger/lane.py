@@ -217,6 +217,8 @@ class Lane(Struct):
     finished: list[Turn] = []
     lease_taken: bool = False
     more: bool = False
+    compaction_event_id: str = ""
+    """An event that is known to be in the log; it is not stored."""
 
     def after(self, head: LogHead, revision: int) -> "Lane | None":
         """The lane as it is loaded once this one is stored, with the log's new head; None when it
@@ -228,7 +230,16 @@ class Lane(Struct):
         front = turns[0] if turns else None
         calls = self.calls if front is not None and front.round_open else []
         self.session.revision = revision
-        return Lane(self.session, self.thread, head, turns, self.now, calls, more=more)
+        return Lane(
+            self.session,
+            self.thread,
+            head,
+            turns,
+            self.now,
+            calls,
+            more=more,
+            compaction_event_id=self.compaction_event_id,
+        )
 
     def copy(self, now: datetime) -> "Lane":
         """A lane without drafts to decide on, at `now`."""
@@ -240,6 +251,7 @@ class Lane(Struct):
             now,
             [copy(call) for call in self.calls],
             more=self.more,
+            compaction_event_id=self.compaction_event_id,
         )
 
     @property

@@ -91,6 +91,13 @@ SELECT answer FROM ledger.commits
 WHERE workspace_id = $1 AND turn_id = $2 AND epoch = $3 AND round = $4 AND kind = $5
 """
 
+_IS_IN_LOG = """
+SELECT EXISTS (
+    SELECT FROM ledger.log
+    WHERE workspace_id = $1 AND session_id = $2 AND event_type = $3 AND event_id = $4
+)
+"""
+
 _BODIES = """
 SELECT position, event_id, sealed FROM ledger.log
 WHERE workspace_id = $1 AND session_id = $2 AND position = ANY ($3::bigint[])
@@ -153,6 +160,14 @@ async def commit_answer(
 ) -> int | None:
     """The stored answer to a commit."""
     return await reader.fetchval(_COMMIT, workspace_id, turn_id, epoch, round_, kind)
+
+
+async def is_in_log(
+    reader: Reader, workspace_id: str, session_id: str, event_type: str, event_id: str
+) -> bool:
+    """Whether a session's log has an event of a type with this id."""
+    found: bool = await reader.fetchval(_IS_IN_LOG, workspace_id, session_id, event_type, event_id)
+    return found
 
 
 async def sealed_bodies(

@@ -89,6 +89,18 @@ def usage(session: Session) -> session_events_pb2.Usage:
     )
 
 
+COMPACTED = "agent.thread_context_compacted"
+
+
+def compacted(lane: Lane, turn: Turn, id: str) -> None:
+    """What the model sees of the history got a new beginning, from the next request on."""
+    close_span(lane, turn)
+    event = events_pb2.Event(id=id)
+    event.agent_thread_context_compacted.SetInParent()
+    lane.publish(event)
+    lane.compaction_event_id = id
+
+
 def open_span(lane: Lane, turn: Turn, round_: int, attempt: reference_pb2.Attempt, id: str) -> None:
     """A model request begins; a request of the turn that is still open was lost."""
     close_span(lane, turn)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from counterfoil.ledger.v1 import events_pb2, turn_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
-from counterfoil.types.v1 import reference_pb2, runtime_pb2
+from counterfoil.types.v1 import runtime_pb2
 
 from foundation.errors import Failure, invalid
 from services.ledger import barrier, notices
@@ -18,13 +18,13 @@ OPEN = turn_pb2.CALL_STATE_OPEN
 CLOSED = turn_pb2.CALL_STATE_CLOSED
 
 
-def begin(
-    lane: Lane, turn: Turn, round_: int, attempt: reference_pb2.Attempt, span_event_id: str
-) -> bool:
+def begin(lane: Lane, turn: Turn, request: turn_pb2.BeginRoundRequest, *, compacted: bool) -> bool:
     """Register an attempt before its first byte; False when an interrupt waits: do not send.
 
-    A repeat, also a late one, changes nothing.
+    `compacted` says that the request's compaction event is not in the log. A repeat, also a late
+    one, changes nothing.
     """
+    round_, attempt = request.round, request.attempt
     if turn.state != turn_pb2.TURN_STATE_RUNNING:
         raise _gap("a turn that is publicly over asks nothing more")
     if turn.interrupted:
@@ -35,7 +35,9 @@ def begin(
         raise _gap(f"round {round_} cannot begin: round {turn.round + 1} was not published")
     begun = (turn.attempt_round, turn.attempt_epoch, turn.attempt_number)
     if (round_, attempt.epoch, attempt.number) > begun:
-        notices.open_span(lane, turn, round_, attempt, span_event_id)
+        if compacted:
+            notices.compacted(lane, turn, request.compaction_event_id)
+        notices.open_span(lane, turn, round_, attempt, request.span_event_id)
     return True
 
 

@@ -8,7 +8,7 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import reference_pb2
 
 from foundation.errors import Failure, deleted, invalid, not_found
-from services.ledger import claiming, claims, commits, lane_store, rounds
+from services.ledger import claiming, claims, commits, lane_store, notices, rounds
 from services.ledger.change import Change
 from services.ledger.desk import Decide
 from services.ledger.lane import Source, Turn
@@ -33,8 +33,8 @@ class TurnWrites:
 
         async def decide(change: Change) -> None:
             turn = claiming.owned(change.lane, request.turn_id, fence.epoch)
-            may = rounds.begin(change.lane, turn, request.round, attempt, request.span_event_id)
-            response.interrupted = not may
+            compacted = await _unpublished(change, request.compaction_event_id)
+            response.interrupted = not rounds.begin(change.lane, turn, request, compacted=compacted)
 
         change = await self._apply("ledger.begin_round", fence.thread, decide)
         response.position = change.head.position
@@ -145,6 +145,21 @@ async def _owned_or_stored(
         if stored is None:
             raise
         return turn_pb2.CommitAnswer.ValueType(stored)
+
+
+async def _unpublished(change: Change, event_id: str) -> bool:
+    """Whether a compaction event is still to be published; the log is asked once while the lane is
+    in memory, which is at least a claim long."""
+    lane = change.lane
+    if not event_id or event_id == lane.compaction_event_id:
+        return False
+    session = lane.session
+    if not await lane_store.is_in_log(
+        change.reader, session.workspace_id, session.session_id, notices.COMPACTED, event_id
+    ):
+        return True
+    lane.compaction_event_id = event_id
+    return False
 
 
 async def _append(change: Change, turn: Turn, request: turn_pb2.AppendRoundRequest) -> None:

@@ -255,13 +255,14 @@ class Turn:
     def span(self, round_: int, number: int = 1, epoch: int = 0) -> str:
         return ids.derived("event", "span", self.id, round_, epoch or self.claim.epoch, number)
 
-    async def begin(self, number: int = 1) -> turn_pb2.BeginRoundResponse:
+    async def begin(self, number: int = 1, compaction: str = "") -> turn_pb2.BeginRoundResponse:
         request = turn_pb2.BeginRoundRequest(
             fence=self.fence,
             turn_id=self.id,
             round=self.round + 1,
             attempt=self.attempt(number),
             span_event_id=self.span(self.round + 1, number),
+            compaction_event_id=compaction,
         )
         return await self.ledger.turns.BeginRound(request, None)
 

@@ -244,7 +244,8 @@ class Owner:
         number = turn.round + 1
         attempt = driver.reference_pb2.Attempt(epoch=self.epoch, number=world.attempts)
         span = ids.derived("event", "span", turn.turn_id, number, self.epoch, world.attempts)
-        if not rounds.begin(world.lane, turn, number, attempt, span):
+        begin = turn_pb2.BeginRoundRequest(round=number, attempt=attempt, span_event_id=span)
+        if not rounds.begin(world.lane, turn, begin, compacted=False):
             return
         if world.random.random() < 0.1:
             self._fail(turn)

@@ -51,7 +51,7 @@ async def _more(ledger: Ledger, before: int) -> list[str]:
     return await ledger.types(before)
 
 
-async def _again(ledger: Ledger, runner: Runner, turn: Turn) -> Turn:
+async def again(ledger: Ledger, runner: Runner, turn: Turn) -> Turn:
     """The lease is lost, and the pause after it is over."""
     await _lose(ledger, runner, turn)
     await _pause_over(ledger)
@@ -69,7 +69,7 @@ async def test_a_takeover_raises_the_epoch_and_fences_the_predecessor(ledger: Le
     async with ledger.runner() as runner:
         old = await runner.claimed()
         await old.begin()
-        new = await _again(ledger, runner, old)
+        new = await again(ledger, runner, old)
         assert (new.claim.epoch, new.claim.takeover) == (2, True)
         assert await reason_of(old.begin(2)) == "FENCED"
         assert await reason_of(old.append(old.answer(text="late"))) == "FENCED"
@@ -90,7 +90,7 @@ async def test_a_stored_answer_of_a_lost_owner_is_published_once(ledger: Ledger)
         old = await runner.claimed()
         await old.begin()
         request = old.answer((CUSTOM, ALLOW))
-        new = await _again(ledger, runner, old)
+        new = await again(ledger, runner, old)
         request.fence.CopyFrom(new.fence)
         first = await new.append(request)
         before = await ledger.position
@@ -384,7 +384,7 @@ async def test_after_too_many_losses_the_turn_is_quarantined(ledger: Ledger) -> 
         await turn.ask((CUSTOM, ALLOW), (PLATFORM, ALLOW))
         calls = turn.calls
         for _ in range(5):
-            turn = await _again(ledger, runner, turn)
+            turn = await again(ledger, runner, turn)
         before = await ledger.position
         await _lose(ledger, runner, turn)
         await _pause_over(ledger)
@@ -428,11 +428,11 @@ async def test_progress_resets_the_count_of_losses(ledger: Ledger) -> None:
     async with ledger.runner() as runner:
         turn = await runner.claimed()
         for _ in range(5):
-            turn = await _again(ledger, runner, turn)
+            turn = await again(ledger, runner, turn)
         await turn.ask((PLATFORM, ALLOW))
         calls = turn.calls
         for _ in range(5):
-            turn = await _again(ledger, runner, turn)
+            turn = await again(ledger, runner, turn)
         turn.calls = calls
         await turn.progress(*calls)
         await turn.say("done", entries=[turn.results()])
