@@ -54,6 +54,11 @@ def derived(kind: str, *coordinates: str | int | bytes) -> str:
     return f"{PREFIXES[kind]}_{_encode(int.from_bytes(digest[:17], 'big') >> 6)}"
 
 
+def copied(kind: str, thread_id: str, source_id: str) -> str:
+    """The id that a thing of another thread gets as a part of the copied history of this one."""
+    return derived(kind, "copy", thread_id, source_id)
+
+
 def _part(coordinate: str | int | bytes) -> bytes:
     if isinstance(coordinate, str):
         return b"s" + coordinate.encode()

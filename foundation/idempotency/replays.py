@@ -19,6 +19,7 @@ RETENTION_HOURS = 24
 _SWEEP_S = 600.0
 _SWEPT_MAX = 1000
 _DIGEST_BYTES = 32
+_CREATE = ("Create", "Fork")
 
 # Waits for a transaction that claims the same key. No row: the key is taken, and not expired; the
 # row is locked then, so that nobody erases it before its answer is read.
@@ -141,10 +142,10 @@ class Replays:
 
 
 def _resource(method: Any, request: Message, answer: Message) -> str:
-    """Id of what a call is about: the first one in its path, else that of what it created."""
+    """Id of what a call is about: that of what it created, else the first one in its path."""
     rule = method.GetOptions().Extensions[http_binding]
     _, _, behind = rule.post.partition("{")
-    if behind:
+    if behind and not method.name.startswith(_CREATE):
         return str(getattr(request, behind.partition("}")[0]))
     created = getattr(answer, rule.response_body) if rule.response_body else answer
     return str(getattr(created, "id", ""))

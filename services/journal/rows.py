@@ -174,12 +174,17 @@ class Vault:
         identity = ("outcomes.projection", *self._key, kept.operation_id)
         return self._ring.seal(kept.projected.body, *identity)
 
+    def open_projection(self, operation_id: str, sealed: bytes) -> bytes:
+        """Undo `sealed_projection`."""
+        identity = ("outcomes.projection", *self._key, operation_id)
+        return self._open(sealed, operation_id, *identity)
+
     def show(self, operation: StoredOperation) -> pb.Operation:
         """The message of a stored operation, its projection opened."""
-        sealed, id = operation.projection, operation.operation_id
+        sealed = operation.projection
         if sealed is None:
             return message(operation, None)
-        body = self._open(sealed, id, "outcomes.projection", *self._key, id)
+        body = self.open_projection(operation.operation_id, sealed)
         return message(operation, digested(body))
 
     def _open(self, sealed: bytes, operation_id: str, *identity: str | int) -> bytes:

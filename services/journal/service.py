@@ -17,6 +17,7 @@ from foundation.errors import invalid, not_found
 from foundation.rpc import context as call
 from foundation.storage import Database, Record, SealRing
 from services.journal import drafts, store
+from services.journal.copying import Copier
 from services.journal.drafts import Draft, Outcome, check_kind
 from services.journal.model_calls import check_end, state_before
 from services.journal.nonces import check_nonce, nonce_digest, repeats_start
@@ -233,6 +234,11 @@ class Journal(JournalServiceServicer):
             if await records.write("journal.note_late_outcomes", draft, epoch=epoch) is not None:
                 return pb.NoteLateOutcomesResponse()
         raise contended(records.key)
+
+    async def CopyOperations(
+        self, request: pb.CopyOperationsRequest, context: object
+    ) -> pb.CopyOperationsResponse:
+        return await Copier(self._db, self._ring).copy(request)
 
     async def InspectOperations(
         self, request: pb.InspectOperationsRequest, context: object

@@ -273,6 +273,49 @@ WITH fence AS (
 SELECT $13::integer AS call, moved.* FROM moved
 """
 
+# Tool calls that are over, with what the model sees of them.
+COPIED = """
+SELECT o.operation_id, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
+    o.block_index, o.owner, o.tool_name, o.tool_version, o.created_at, d.source, d.projection
+FROM journal.operations o
+JOIN journal.outcomes d
+    ON d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
+    AND d.operation_id = o.operation_id AND d.role = 2 AND d.projection IS NOT NULL
+WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+  AND o.operation_id = ANY($4::text[]) AND o.kind = 2 AND o.state IN (4, 5, 6)
+"""
+
+COPY = """
+WITH fence AS (
+    INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+    VALUES ($1, $2, $3, $4::bigint, FALSE)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE SET epoch_max = excluded.epoch_max
+    WHERE NOT f.is_deleted AND f.epoch_max <= $4
+    RETURNING 1
+), given AS (
+    SELECT given.* FROM fence, unnest($5::text[], $6::smallint[], $7::text[], $8::integer[],
+        $9::bigint[], $10::integer[], $11::integer[], $12::smallint[], $13::bytea[], $14::text[],
+        $15::timestamptz[], $16::smallint[], $17::bytea[])
+        AS given(operation_id, state, turn_id, round, attempt_epoch, attempt_number, block_index,
+            owner, tool_name, tool_version, created_at, source, projection)
+), operation AS (
+    INSERT INTO journal.operations
+        (workspace_id, session_id, thread_id, operation_id, kind, state, turn_id, round,
+         attempt_epoch, attempt_number, block_index, owner, tool_name, tool_version, created_at,
+         snapshot_id, failure)
+    SELECT $1, $2, $3, operation_id, 2, state, turn_id, round, attempt_epoch, attempt_number,
+        block_index, owner, tool_name, tool_version, created_at, '', ''
+    FROM given
+    ON CONFLICT DO NOTHING
+), outcome AS (
+    INSERT INTO journal.outcomes
+        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection)
+    SELECT $1, $2, $3, operation_id, 2, source, NULL, projection FROM given
+    ON CONFLICT DO NOTHING
+)
+SELECT 1 FROM fence
+"""
+
 BURY = """
 INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
 VALUES ($1, $2, $3, 9223372036854775807, TRUE)

@@ -13,6 +13,8 @@ def positions(lane: Lane) -> list[int]:
     """Log positions of the bodies that a claim on the front turn carries: its input until a round
     was published, the answers of the round behind that."""
     turn = lane.turns[0]
+    if turn.copies_history:
+        return []
     return answer_positions(lane) if turn.round >= 0 else input_positions(turn)
 
 
@@ -35,13 +37,15 @@ def message(
     head: LogHead,
     bodies: Mapping[int, bytes],
     runtime: runtime_pb2.SessionRuntime,
+    fork: turn_pb2.ForkSource | None = None,
 ) -> turn_pb2.Claim:
-    """The claim on the front turn; `bodies` are stored events by position, `head` the log's."""
+    """The claim on the front turn; `bodies` are stored events by position, `head` the log's,
+    `fork` is what a turn copies that copies history."""
     turn, thread = lane.turns[0], lane.thread
     given = turn_pb2.TurnInput(
         event_id=turn.input_event_id, system_event_id=turn.system_event_id or ""
     )
-    if turn.round < 0:
+    if turn.round < 0 and fork is None:
         given.body = bodies[turn.input_position]
         if turn.system_position is not None:
             given.system_body = bodies[turn.system_position]
@@ -63,6 +67,7 @@ def message(
         settled_reason=turn.stop_reason,
         traceparent=turn.traceparent,
         retries=turn.retries,
+        fork=fork,
     )
 
 

@@ -118,6 +118,11 @@ class Turn(Struct):
     released: bool = False
     traceparent: str = ""
 
+    @property
+    def copies_history(self) -> bool:
+        """It is the turn of a fork: it has no input, and its owner copies the history."""
+        return self.input_position == 0
+
 
 class Call(Struct):
     """A tool call of a round; the columns are described in `schema`."""

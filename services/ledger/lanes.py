@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from foundation.storage import CommitUnknown, Connection, Database, Record, SealRing, Unavailable
-from services.ledger import claims, lane_store, log_writer, session_store
+from services.ledger import claims, fork_store, lane_store, log_writer, session_store
 from services.ledger.change import Before, Change, write_of
 from services.ledger.desk import Decide, Desk, Job, Reads, ReadsAhead
 from services.ledger.lane import Lane
@@ -314,7 +314,7 @@ class Lanes:
         return row
 
     async def create_with(
-        self, failpoint: str, new: session_store.NewSession, admit: Callable[[Change], None]
+        self, failpoint: str, new: session_store.NewSession, admit: Decide
     ) -> Change:
         """Insert a session and admit what comes with it."""
         sql, values = session_store.insertion(self.ring, new)
@@ -323,7 +323,7 @@ class Lanes:
         async with self.db.commit(failpoint) as connection:
             await connection.execute(sql, *values, 0)
             change = self._locked(connection, lane)
-            admit(change)
+            await admit(change)
             await self._write(change)
         self._keep_committed(change.after())
         self._tell_soon(change)
@@ -345,8 +345,9 @@ class Lanes:
         if change.takeover is not None:
             bodies = await change.bodies(claims.positions(lane))
             runtime = await self._runtimes.of(change.reader, lane)
+            fork = await fork_store.source_of(change.reader, lane)
             change.claim = claims.message(
-                lane, bool(change.takeover), planned.head, bodies, runtime
+                lane, bool(change.takeover), planned.head, bodies, runtime, fork
             )
 
     async def _write(self, change: Change) -> None:

@@ -1,6 +1,6 @@
-"""Sessions and threads as clients read them. Pure."""
+"""Sessions and threads as clients read them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from counterfoil.ledger.v1 import session_pb2
 from counterfoil.registry.v1 import agent_pb2
@@ -11,6 +11,13 @@ from services.ledger import notices
 from services.ledger.lane import Session
 
 SessionStatus = session_pb2.SessionStatus
+
+
+def born() -> datetime:
+    """When a session that is made now was created. Clients see milliseconds: what they read of a
+    session finds it again in a filter."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def session(row: Record, pinned: session_pb2.Session, now: datetime) -> session_pb2.Session:
@@ -34,6 +41,8 @@ def session(row: Record, pinned: session_pb2.Session, now: datetime) -> session_
     )
     if pinned.HasField("title"):
         found.title = pinned.title
+    if pinned.HasField("forked_from"):
+        found.forked_from.CopyFrom(pinned.forked_from)
     return found
 
 

@@ -125,7 +125,8 @@ turns = Table(
     Column("workspace_id", Text, nullable=False),
     Column("session_id", Text, nullable=False),
     Column("thread_id", Text, nullable=False),
-    # Log position of the queued input: the order of turns.
+    # Log position of the queued input: the order of turns. 0 for the turn of a fork, which has no
+    # input and copies the history that the session begins with.
     Column("input_position", BigInteger, nullable=False),
     # `TurnState` of the contract.
     Column("state", SmallInteger, nullable=False),
@@ -252,5 +253,20 @@ commits = Table(
     Column("answer", SmallInteger, nullable=False),
 )
 Index("commits_session", commits.c.session_id)
+
+# Sessions whose history was or will be copied from another one's, by their first turn.
+forks = Table(
+    "forks",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("workspace_id", Text, nullable=False),
+    Column("turn_id", Text, nullable=False),
+    # The thread that is read, and its transcript's head at the cut.
+    Column("source_session_id", Text, nullable=False),
+    Column("source_thread_id", Text, nullable=False),
+    Column("cut_seq", BigInteger, nullable=False),
+    Column("cut_digest", LargeBinary, nullable=False),
+)
+Index("forks_source", forks.c.source_session_id)
 
 replays = replays_table(metadata)

@@ -18,10 +18,11 @@ from counterfoil.tools.v1 import tools_pb2_grpc
 from foundation import measures
 from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import workspace
-from services.ledger import counting, interrupt, lease_store, session_store, typed
+from services.ledger import boundaries, counting, interrupt, lease_store, session_store, typed
 from services.ledger.attach import Attachments
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
+from services.ledger.forks import Forks
 from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
@@ -58,6 +59,7 @@ async def start(kernel: "Kernel") -> None:
         session_pb2_grpc.add_SessionServiceServicer_to_server,
         SessionServicer(
             sessions,
+            Forks(lanes, dispatcher),
             SessionPages(db, ring),
             History(db, ring, session_store.probe),
             hub,
@@ -94,12 +96,14 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     def __init__(
         self,
         sessions: Sessions,
+        forks: Forks,
         pages: SessionPages,
         history: History,
         hub: Hub,
         inspection: Inspection,
     ) -> None:
         self._sessions = sessions
+        self._forks = forks
         self._pages = pages
         self._inspection = inspection
         self._history = history
@@ -140,6 +144,15 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.DeleteSessionResponse:
         await self._sessions.delete(workspace(), _known(request.session_id))
         return session_pb2.DeleteSessionResponse(id=request.session_id)
+
+    async def ForkSession(
+        self, request: session_pb2.ForkSessionRequest, context: Any
+    ) -> session_pb2.ForkSessionResponse:
+        _known(request.session_id)
+        if request.HasField("at_event_id") and _ID.fullmatch(request.at_event_id) is None:
+            raise boundaries.unknown(request.at_event_id)
+        session = await self._forks.fork(workspace(), request)
+        return session_pb2.ForkSessionResponse(session=session)
 
     async def SubmitEvents(
         self, request: session_pb2.SubmitEventsRequest, context: Any

@@ -77,12 +77,20 @@ UPDATE ledger.threads SET deleted = true WHERE workspace_id = $1 AND session_id 
 """
 
 # Deleted sessions that nobody erases, or who said so did not finish in `$1` seconds; at most `$2`.
+# One that a fork is still to be copied from is kept until that is done (6), or deleted too.
 _OFFER = """
 UPDATE ledger.sessions SET erasure_offered_at = clock_timestamp()
 WHERE session_id IN (
-    SELECT session_id FROM ledger.sessions
+    SELECT session_id FROM ledger.sessions dead
     WHERE deleted_at IS NOT NULL AND erased_at IS NULL AND (erasure_offered_at IS NULL
         OR erasure_offered_at < clock_timestamp() - $1 * interval '1 second')
+        AND NOT EXISTS (
+            SELECT FROM ledger.forks fork
+            JOIN ledger.turns turn ON turn.turn_id = fork.turn_id AND turn.state <> 6
+            JOIN ledger.sessions reader ON reader.session_id = fork.session_id
+            WHERE fork.workspace_id = dead.workspace_id
+                AND fork.source_session_id = dead.session_id AND reader.deleted_at IS NULL
+        )
     ORDER BY deleted_at
     LIMIT $2
     FOR UPDATE SKIP LOCKED
@@ -105,6 +113,8 @@ WITH dead AS (
     DELETE FROM ledger.rounds USING dead WHERE rounds.session_id = dead.session_id
 ), commit AS (
     DELETE FROM ledger.commits USING dead WHERE commits.session_id = dead.session_id
+), fork AS (
+    DELETE FROM ledger.forks USING dead WHERE forks.session_id = dead.session_id
 ), replay AS (
     DELETE FROM ledger.replays USING dead
     WHERE replays.workspace_id = $1 AND replays.resource_id = dead.session_id
@@ -190,7 +200,8 @@ async def get(reader: Reader, workspace_id: str, session_id: str) -> Record:
 
 
 def pinned(ring: SealRing, workspace_id: str, row: Record) -> session_pb2.Session:
-    """What clients read of a session that only an update changes: agent, title, metadata."""
+    """What clients read of a session that at most an update changes: agent, title, metadata, and
+    where it was forked."""
     identity = _identity("pinned", workspace_id, row["session_id"])
     return session_pb2.Session.FromString(ring.open(row["pinned"], *identity))
 
@@ -297,6 +308,8 @@ def _pinned(session: session_pb2.Session) -> bytes:
     kept = session_pb2.Session(agent=session.agent, metadata=session.metadata)
     if session.HasField("title"):
         kept.title = session.title
+    if session.HasField("forked_from"):
+        kept.forked_from.CopyFrom(session.forked_from)
     return kept.SerializeToString()
 
 

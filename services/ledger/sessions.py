@@ -62,14 +62,14 @@ class Sessions:
             ids.new("thread"),
             session,
             runtime,
-            _to_the_millisecond(datetime.now(UTC)),
+            resource.born(),
         )
         if not batch:
             row = await self._lanes.create("ledger.create_session", new)
             return resource.session(row, session, datetime.now(UTC))
         with Reservation(self._lanes, self._dispatcher) as reservation:
 
-            def admit(change: Change) -> None:
+            async def admit(change: Change) -> None:
                 admission.admit(change.lane, batch)
                 admission.check_size(change.lane)
                 reservation.take(change)
@@ -251,8 +251,3 @@ def _refuse_running(lane: Lane) -> None:
             "change its tools or MCP servers",
             path="agent",
         )
-
-
-def _to_the_millisecond(moment: datetime) -> datetime:
-    """Clients see milliseconds: what they read of a session finds it again in a filter."""
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

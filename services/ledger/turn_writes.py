@@ -8,7 +8,16 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1 import reference_pb2
 
 from foundation.errors import Failure, deleted, invalid, not_found
-from services.ledger import claiming, claims, commits, lane_store, notices, rounds
+from services.ledger import (
+    claiming,
+    claims,
+    commits,
+    fork_store,
+    fork_turn,
+    lane_store,
+    notices,
+    rounds,
+)
 from services.ledger.change import Change
 from services.ledger.desk import Decide
 from services.ledger.lane import Source, Turn
@@ -102,7 +111,7 @@ class TurnWrites:
                 return
             if request.round != turn.round:
                 raise _gap(f"the newest published round is {turn.round}, not {request.round}")
-            await _record(change, turn, request.entries)
+            await _record_last(change, turn, request)
             response.answer = commits.commit(
                 change.lane, turn, request.kind, request.stop_reason, _said(request)
             )
@@ -201,6 +210,15 @@ async def _record(
             change.reader, session.workspace_id, session.thread_id, known
         )
     rounds.record_entries(lane, turn, records, digests, answers)
+
+
+async def _record_last(change: Change, turn: Turn, request: turn_pb2.CommitTurnRequest) -> None:
+    """The entries that come with a commit."""
+    source = await fork_store.source_of(change.reader, change.lane)
+    if source is None:
+        await _record(change, turn, request.entries)
+    else:
+        fork_turn.record(change.lane, turn, request.entries, source.head)
 
 
 async def _owner_results(

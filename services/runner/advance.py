@@ -14,6 +14,7 @@ from services.runner.adapter import MessagesAdapter, ProviderFailure
 from services.runner.asking import Asker, Refused
 from services.runner.authorities import Authorities, Conflict, GiveUp, answered
 from services.runner.closing import Closer
+from services.runner.copying import copy_history
 from services.runner.execution import Executor, Interrupted
 from services.runner.history import Writer
 from services.runner.notes import Notes
@@ -42,6 +43,9 @@ async def advance(
 
     Raises GiveUp (Stopped, Unanswered, Corrupt) when the claim ends without one.
     """
+    if turn.claim.HasField("fork"):
+        await copy_history(authorities, turn)
+        return
     owner = Owner(authorities, adapter, turn, policy)
     if turn.claim.takeover or turn.claim.retries:
         await owner.fence()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from counterfoil.types.v1.reference_pb2 import ThreadRef
+
 from foundation.digests import SALT_BYTES, Chain, commitment, frame, new_salt
 from foundation.storage import SealBroken, SealRing
 
@@ -23,6 +25,11 @@ class ThreadKey(NamedTuple):
     workspace_id: str
     session_id: str
     thread_id: str
+
+
+def key_of(thread: ThreadRef) -> ThreadKey:
+    """The key of a reference."""
+    return ThreadKey(thread.workspace_id, thread.session_id, thread.thread_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,26 +9,27 @@ from counterfoil.transcript.v1.transcript_pb2_grpc import (
     add_TranscriptServiceServicer_to_server,
 )
 from counterfoil.types.v1.mapping_pb2 import ToolCallMapping
-from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
+from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation import ids
 from foundation.bootstrap import Kernel
 from foundation.errors import not_found
 from foundation.rpc import context as call
 from foundation.storage import Connection, Database, Record, SealBroken, SealRing
-from services.transcript import store
+from services.transcript import heads, store
 from services.transcript.admission import admit, check_shape, extend
 from services.transcript.chain import (
-    EMPTY_HEAD,
     EPOCH_INFINITE,
     StoredEntry,
     StoredHead,
     ThreadKey,
+    key_of,
     open_provider_id,
     seal_content,
     seal_head,
     seal_provider_id,
 )
+from services.transcript.copying import Copier
 from services.transcript.reading import (
     EntryReader,
     check_head,
@@ -61,12 +62,12 @@ class Transcript(TranscriptServiceServicer):
         self._ring = ring
 
     async def Fence(self, request: pb.FenceRequest, context: object) -> pb.FenceResponse:
-        key, epoch = _key(request.fence.thread), request.fence.epoch
+        key, epoch = key_of(request.fence.thread), request.fence.epoch
         async with self._db.commit("transcript.fence") as connection:
-            head = await self._locked(connection, key, create=True)
+            head = await heads.locked(connection, self._ring, key, create=True)
             admit(head, key.thread_id, epoch)
             if epoch > head.epoch_max:
-                await self._raise_epoch(connection, key, head, epoch)
+                await heads.raise_epoch(connection, self._ring, key, head, epoch)
             rows, has_more = await store.entries_of_turn(connection, key, request.turn_id)
         response = pb.FenceResponse(head=head_message(head), has_more=has_more)
         linked = [(store.entry_of(row), row["previous"]) for row in rows]
@@ -77,7 +78,7 @@ class Transcript(TranscriptServiceServicer):
         self, request: pb.AppendEntryRequest, context: object
     ) -> pb.AppendEntryResponse:
         check_shape(request)
-        key = _key(request.fence.thread)
+        key = key_of(request.fence.thread)
         body = request.content.SerializeToString(deterministic=True)
         entry = self._new_entry(key, request, body)
         head = StoredHead(entry.seq, entry.digest, entry.epoch, False)
@@ -97,7 +98,7 @@ class Transcript(TranscriptServiceServicer):
     async def ListEntries(
         self, request: pb.ListEntriesRequest, context: object
     ) -> pb.ListEntriesResponse:
-        key = _key(request.thread)
+        key = key_of(request.thread)
         after, through = request.seq_after, request.seq_through
         listed = await store.list_entries(self._db, key, after, through)
         if listed is None:
@@ -117,7 +118,7 @@ class Transcript(TranscriptServiceServicer):
     async def ResolveMapping(
         self, request: pb.ResolveMappingRequest, context: object
     ) -> pb.ResolveMappingResponse:
-        key = _key(request.thread)
+        key = key_of(request.thread)
         async with self._db.commit("transcript.resolve") as connection:
             found = await self._find_name(connection, key, request)
             if found is None:
@@ -129,20 +130,25 @@ class Transcript(TranscriptServiceServicer):
     async def VerifyTranscript(
         self, request: pb.VerifyTranscriptRequest, context: object
     ) -> pb.VerifyTranscriptResponse:
-        key = _key(request.thread)
+        key = key_of(request.thread)
         async with self._db.read() as connection:
             result = await self._verify(connection, key)
         async with self._db.commit("transcript.note_access") as connection:
             await self._note(connection, key, "verify", result.head)
         return result
 
+    async def CopyThread(
+        self, request: pb.CopyThreadRequest, context: object
+    ) -> pb.CopyThreadResponse:
+        return await Copier(self._db, self._ring).copy(request)
+
     async def Tombstone(
         self, request: pb.TombstoneRequest, context: object
     ) -> pb.TombstoneResponse:
-        key = _key(request.thread)
+        key = key_of(request.thread)
         async with self._db.commit("transcript.tombstone") as connection:
             # What was tampered with can be deleted, too.
-            head = await self._locked(connection, key, create=True, check=False)
+            head = await heads.locked(connection, self._ring, key, create=True, check=False)
             dead = StoredHead(head.seq, head.digest, EPOCH_INFINITE, True)
             seal = seal_head(self._ring, key, dead)
             await store.set_epoch(connection, key, EPOCH_INFINITE, True, seal)
@@ -159,7 +165,7 @@ class Transcript(TranscriptServiceServicer):
     ) -> pb.AppendEntryResponse:
         """What an append means that is not simply the next one, decided under the head's lock."""
         async with self._db.commit("transcript.adopt") as connection:
-            head = await self._locked(connection, key, create=False)
+            head = await heads.locked(connection, self._ring, key, create=False)
             admit(head, key.thread_id, entry.epoch)
             row = await connection.fetchrow(store.ENTRY_BY_ID, *key, entry.entry_id)
             if row is None:
@@ -168,32 +174,11 @@ class Transcript(TranscriptServiceServicer):
                     raise RuntimeError("an append was refused under the lock of its head")
                 return _appended(entry, body)
             if entry.epoch > head.epoch_max:
-                await self._raise_epoch(connection, key, head, entry.epoch)
+                await heads.raise_epoch(connection, self._ring, key, head, entry.epoch)
         response = pb.AppendEntryResponse(created=False, head=head_message(head))
         reader = EntryReader(self._ring, key, is_deleted=False)
         reader.read(store.entry_of(row), row["previous"], response.entry)
         return response
-
-    async def _locked(
-        self, connection: Connection, key: ThreadKey, *, create: bool, check: bool = True
-    ) -> StoredHead:
-        row = await store.lock_head(connection, key)
-        if row is None and create:
-            await store.create_head(connection, key, seal_head(self._ring, key, EMPTY_HEAD))
-            row = await store.lock_head(connection, key)
-        if row is None:
-            return EMPTY_HEAD
-        head = store.head_of(row)
-        if check:
-            check_head(self._ring, key, head, row["seal"])
-        return head
-
-    async def _raise_epoch(
-        self, connection: Connection, key: ThreadKey, head: StoredHead, epoch: int
-    ) -> None:
-        raised = StoredHead(head.seq, head.digest, epoch, False)
-        seal = seal_head(self._ring, key, raised)
-        await store.set_epoch(connection, key, epoch, False, seal)
 
     def _new_entry(
         self, key: ThreadKey, request: pb.AppendEntryRequest, body: bytes
@@ -307,10 +292,6 @@ class Transcript(TranscriptServiceServicer):
         request_id = call.current().request_id
         arguments = (ids.new("access"), action, request_id, head.seq, head.digest)
         await connection.execute(store.NOTE_ACCESS, *key, *arguments)
-
-
-def _key(thread: ThreadRef) -> ThreadKey:
-    return ThreadKey(thread.workspace_id, thread.session_id, thread.thread_id)
 
 
 def _appended(entry: StoredEntry, body: bytes) -> pb.AppendEntryResponse:

@@ -179,6 +179,29 @@ INSERT INTO transcript.access
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
 
+# The thread's head is locked, and stands before the first of these entries.
+COPY_ENTRIES = """
+INSERT INTO transcript.entries
+    (workspace_id, session_id, thread_id, seq, entry_id, kind, turn_id, round,
+     attempt_epoch, attempt_number, epoch, content, commitment, digest)
+SELECT $1, $2, $3, given.*
+FROM unnest($4::bigint[], $5::text[], $6::smallint[], $7::text[], $8::integer[], $9::bigint[],
+    $10::integer[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bytea[]) AS given
+"""
+
+COPY_NAMES = """
+INSERT INTO transcript.id_map
+    (workspace_id, session_id, thread_id, seq, block_index, operation_id, event_id,
+     provider_tool_use_id)
+SELECT $1, $2, $3, given.*
+FROM unnest($4::bigint[], $5::integer[], $6::text[], $7::text[], $8::bytea[]) AS given
+"""
+
+MOVE_HEAD = """
+UPDATE transcript.heads SET seq = $4, digest = $5, epoch_max = $6, seal = $7
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+"""
+
 ERASE_ENTRIES = """
 UPDATE transcript.entries SET content = NULL
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND content IS NOT NULL
@@ -261,8 +284,25 @@ async def set_epoch(
     await connection.execute(SET_EPOCH, *key, epoch_max, is_deleted, seal)
 
 
+async def copy(
+    connection: Connection,
+    key: ThreadKey,
+    entries: Sequence[StoredEntry],
+    names: Sequence[tuple[int, int, str, str, bytes]],
+    epoch_max: int,
+    seal: bytes,
+) -> None:
+    """Add entries behind the locked head, with their rows of the id map, and move the head to the
+    last one; `seal` is that of the head."""
+    if names:
+        await connection.execute(COPY_NAMES, *key, *map(list, zip(*names, strict=True)))
+    await connection.execute(COPY_ENTRIES, *key, *map(list, zip(*entries, strict=True)))
+    last = entries[-1]
+    await connection.execute(MOVE_HEAD, *key, last.seq, last.digest, epoch_max, seal)
+
+
 async def list_entries(
-    db: Database, key: ThreadKey, seq_after: int, seq_through: int
+    db: Database | Connection, key: ThreadKey, seq_after: int, seq_through: int
 ) -> Listed | None:
     """Entries behind a sequence, through another or (0) the head; None for a thread that nothing
     was ever written to."""

@@ -49,7 +49,8 @@ async def test_every_post_answers_a_repetition_with_the_first_answer(
         assert first.status_code == 200, (route.rpc, first.text)
         again = await _post(http, path, body, f"{KEY} {number}")
         assert (again.status_code, again.content) == (200, first.content), route.rpc
-        if route.method.name.startswith(("Create", "Submit")):  # without a key it is a new request
+        if route.method.name.startswith(("Create", "Fork", "Submit")):
+            # Without a key it is a new request.
             new = await http.post(path, json=things.body(route))
             assert new.status_code == 200, (route.rpc, new.text)
             assert new.content != first.content, route.rpc

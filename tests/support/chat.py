@@ -141,6 +141,22 @@ class Chat:
 
         return await patiently(system, make)
 
+    async def fork(self, at: Event | None = None) -> Self:
+        """A new session with this one's history, up to an event or to its end. Tries again under
+        the same key when the system is away."""
+        path, key = f"/v1/sessions/{self.id}/fork", str(uuid.uuid4())
+        body = {} if at is None else {"at_event_id": at["id"]}
+
+        async def make() -> Self:
+            http = self.system.http()
+            answer = await http.post(path, json=body, headers={"idempotency-key": key})
+            if answer.status_code >= 500:
+                raise httpx2.ReadError(answer.text)
+            assert answer.status_code == 200, answer.text
+            return type(self)(self.system, answer.json()["id"], self.client)
+
+        return await patiently(self.system, make)
+
     async def send(self, *events: Event) -> list[Event]:
         """Sends events in one request; their echoes."""
         body: Any = list(events)

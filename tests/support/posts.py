@@ -14,6 +14,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "CreateAgent": {"name": "posted", "model": "claude-sonnet-4-5"},
     "CreateEnvironment": {"name": "posted"},
     "CreateSession": {"agent": "<agent_id>", "environment_id": "<environment_id>"},
+    "ForkSession": {},
     "SubmitEvents": {
         "events": [{"type": "user.message", "content": [{"type": "text", "text": "hello"}]}]
     },

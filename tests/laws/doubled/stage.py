@@ -29,6 +29,7 @@ from services.ledger import session_store
 from services.ledger.attach import Attachments
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
+from services.ledger.forks import Forks
 from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
@@ -199,7 +200,14 @@ class Stage:
         history = History(db, ring, session_store.probe)
         verifier = Verifier(db, ring, session_store.probe)
         inspection = Inspection(db, session_store.probe, verifier)
-        public = SessionServicer(sessions, SessionPages(db, ring), history, hub, inspection)
+        public = SessionServicer(
+            sessions,
+            Forks(lanes, self.dispatcher),
+            SessionPages(db, ring),
+            history,
+            hub,
+            inspection,
+        )
         kernel.register(session_pb2_grpc.add_SessionServiceServicer_to_server, public)
         attachments = Attachments(lanes, self.dispatcher)
         internal = TurnServicer(lanes, sessions, attachments, hub, verifier)

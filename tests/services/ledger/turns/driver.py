@@ -29,6 +29,7 @@ from services.ledger import session_store
 from services.ledger.attach import Attachments
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
+from services.ledger.forks import Forks
 from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
@@ -387,7 +388,7 @@ async def open_ledger(dsn: str, **options: Any) -> AsyncGenerator[Ledger]:
         Verifier(db, ring, session_store.probe),
     )
     inspection = Inspection(db, session_store.probe, verifier)
-    public = SessionServicer(sessions, pages, history, hub, inspection)
+    public = SessionServicer(sessions, Forks(lanes, dispatcher), pages, history, hub, inspection)
     internal = TurnServicer(lanes, sessions, Attachments(lanes, dispatcher), hub, verifier)
     try:
         yield Ledger(db, ring, hub, lanes, dispatcher, public, internal)

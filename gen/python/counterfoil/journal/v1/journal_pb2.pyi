@@ -1102,6 +1102,66 @@ class NoteLateOutcomesResponse(_message.Message):
 Global___NoteLateOutcomesResponse: _TypeAlias = NoteLateOutcomesResponse  # noqa: Y015
 
 @_typing.final
+class CopyOperationsRequest(_message.Message):
+    """CopyOperationsRequest names what is copied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SOURCE_OPERATION_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fence(self) -> _reference_pb2.Fence:
+        """Claim on the thread that is written."""
+
+    @_builtins.property
+    def source(self) -> _reference_pb2.ThreadRef:
+        """The thread that is read."""
+
+    @_builtins.property
+    def source_operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The source's operations."""
+
+    def __init__(
+        self,
+        *,
+        fence: _reference_pb2.Fence | None = ...,
+        source: _reference_pb2.ThreadRef | None = ...,
+        source_operation_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "source", b"source", "source_operation_ids", b"source_operation_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyOperationsRequest: _TypeAlias = CopyOperationsRequest  # noqa: Y015
+
+@_typing.final
+class CopyOperationsResponse(_message.Message):
+    """CopyOperationsResponse says what the copies refer to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def artifact_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Artifacts in the projections, each once, in order."""
+
+    def __init__(
+        self,
+        *,
+        artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyOperationsResponse: _TypeAlias = CopyOperationsResponse  # noqa: Y015
+
+@_typing.final
 class InspectOperationsRequest(_message.Message):
     """InspectOperationsRequest names a thread and who looks."""
 

@@ -96,6 +96,11 @@ class JournalServiceStub:
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesResponse.FromString,
                 _registered_method=True)
+        self.CopyOperations = channel.unary_unary(
+                '/counterfoil.journal.v1.JournalService/CopyOperations',
+                request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CopyOperationsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CopyOperationsResponse.FromString,
+                _registered_method=True)
         self.InspectOperations = channel.unary_unary(
                 '/counterfoil.journal.v1.JournalService/InspectOperations',
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.SerializeToString,
@@ -206,6 +211,15 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CopyOperations(self, request, context):
+        """CopyOperations copies decided tool calls of another thread into this one, with the same projections: their ids and turns are derived anew for this
+        thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+        CORRUPT for an operation that the source has no outcome of.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def InspectOperations(self, request, context):
         """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason.
         """
@@ -282,6 +296,11 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.NoteLateOutcomes,
                     request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesRequest.FromString,
                     response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesResponse.SerializeToString,
+            ),
+            'CopyOperations': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopyOperations,
+                    request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CopyOperationsRequest.FromString,
+                    response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CopyOperationsResponse.SerializeToString,
             ),
             'InspectOperations': grpc.unary_unary_rpc_method_handler(
                     servicer.InspectOperations,
@@ -620,6 +639,33 @@ class JournalService:
             '/counterfoil.journal.v1.JournalService/NoteLateOutcomes',
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesRequest.SerializeToString,
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.NoteLateOutcomesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopyOperations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.journal.v1.JournalService/CopyOperations',
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.CopyOperationsRequest.SerializeToString,
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.CopyOperationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,6 +60,11 @@ class JournalServiceStub:
     """NoteLateOutcomes confirms that the thread's history tells of late outcomes: they are not listed any more. Fails with OPERATION_REFUSED for an
     operation that has no late outcome. Idempotent.
     """
+    CopyOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.CopyOperationsRequest, _journal_pb2.CopyOperationsResponse]
+    """CopyOperations copies decided tool calls of another thread into this one, with the same projections: their ids and turns are derived anew for this
+    thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+    CORRUPT for an operation that the source has no outcome of.
+    """
     InspectOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.InspectOperationsRequest, _journal_pb2.InspectOperationsResponse]
     """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason."""
     Tombstone: _aio.UnaryUnaryMultiCallable[_journal_pb2.TombstoneRequest, _journal_pb2.TombstoneResponse]
@@ -182,6 +187,17 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_journal_pb2.NoteLateOutcomesResponse]:
         """NoteLateOutcomes confirms that the thread's history tells of late outcomes: they are not listed any more. Fails with OPERATION_REFUSED for an
         operation that has no late outcome. Idempotent.
+        """
+
+    @_abc_1.abstractmethod
+    def CopyOperations(
+        self,
+        request: _journal_pb2.CopyOperationsRequest,
+        context: _aio.ServicerContext[_journal_pb2.CopyOperationsRequest, _abc.Awaitable[_journal_pb2.CopyOperationsResponse]],
+    ) -> _abc.Awaitable[_journal_pb2.CopyOperationsResponse]:
+        """CopyOperations copies decided tool calls of another thread into this one, with the same projections: their ids and turns are derived anew for this
+        thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+        CORRUPT for an operation that the source has no outcome of.
         """
 
     @_abc_1.abstractmethod

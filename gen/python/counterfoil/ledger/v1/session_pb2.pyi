@@ -285,6 +285,7 @@ class Session(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     VAULT_IDS_FIELD_NUMBER: _builtins.int
+    FORKED_FROM_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Session id, `sesn_…`."""
     budget: _builtins.str
@@ -335,6 +336,10 @@ class Session(_message.Message):
     def vault_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Vaults; not supported yet, always empty."""
 
+    @_builtins.property
+    def forked_from(self) -> Global___ForkOrigin:
+        """Where its history comes from; only a fork has it."""
+
     def __init__(
         self,
         *,
@@ -353,10 +358,11 @@ class Session(_message.Message):
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         usage: _session_events_pb2.Usage | None = ...,
         vault_ids: _abc.Iterable[_builtins.str] | None = ...,
+        forked_from: Global___ForkOrigin | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "stats", b"stats", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "forked_from", b"forked_from", "stats", b"stats", "title", b"title", "updated_at", b"updated_at", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "environment_id", b"environment_id", "id", b"id", "metadata", b"metadata", "outcome_evaluations", b"outcome_evaluations", "resources", b"resources", "stats", b"stats", "status", b"status", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "vault_ids", b"vault_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget", b"_budget", "_title", b"_title", "agent", b"agent", "archived_at", b"archived_at", "budget", b"budget", "created_at", b"created_at", "environment_id", b"environment_id", "forked_from", b"forked_from", "id", b"id", "metadata", b"metadata", "outcome_evaluations", b"outcome_evaluations", "resources", b"resources", "stats", b"stats", "status", b"status", "title", b"title", "updated_at", b"updated_at", "usage", b"usage", "vault_ids", b"vault_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget: _TypeAlias = _typing.Literal["budget"]  # noqa: Y015
     _WhichOneofArgType__budget: _TypeAlias = _typing.Literal["_budget", b"_budget"]  # noqa: Y015
@@ -368,6 +374,129 @@ class Session(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
+
+@_typing.final
+class ForkOrigin(_message.Message):
+    """ForkOrigin is the place that a session was forked at."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session that was forked; it may be gone."""
+    event_id: _builtins.str
+    """The last event whose effects on the history the fork has; null for an empty history, or for the one that the forked session began with."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        event_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_event_id", b"_event_id", "event_id", b"event_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_id", b"_event_id", "event_id", b"event_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__event_id: _TypeAlias = _typing.Literal["event_id"]  # noqa: Y015
+    _WhichOneofArgType__event_id: _TypeAlias = _typing.Literal["_event_id", b"_event_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__event_id) -> _WhichOneofReturnType__event_id | None: ...
+
+Global___ForkOrigin: _TypeAlias = ForkOrigin  # noqa: Y015
+
+@_typing.final
+class ForkSessionRequest(_message.Message):
+    """ForkSessionRequest says where a session is forked, and what the new one is called."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    AT_EVENT_ID_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session that is forked."""
+    at_event_id: _builtins.str
+    """Event through which the history goes: the last one of a finished turn that the model saw, or any behind it up to the next turn's input. Null or
+    absent: the end of the newest finished turn, an empty history while there is none.
+    """
+    title: _builtins.str
+    """Title, at most 1000 characters; absent for the title of the session that is forked, null or empty for none."""
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Free key-value pairs: at most 16, keys up to 64, values up to 512 characters; absent for those of the session that is forked."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Which of title and metadata are given, by their names; absent for those that are set. REST fills it from the members that are present."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        at_event_id: _builtins.str | None = ...,
+        title: _builtins.str | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_event_id", b"_at_event_id", "_title", b"_title", "at_event_id", b"at_event_id", "title", b"title", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_event_id", b"_at_event_id", "_title", b"_title", "at_event_id", b"at_event_id", "metadata", b"metadata", "session_id", b"session_id", "title", b"title", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at_event_id: _TypeAlias = _typing.Literal["at_event_id"]  # noqa: Y015
+    _WhichOneofArgType__at_event_id: _TypeAlias = _typing.Literal["_at_event_id", b"_at_event_id"]  # noqa: Y015
+    _WhichOneofReturnType__title: _TypeAlias = _typing.Literal["title"]  # noqa: Y015
+    _WhichOneofArgType__title: _TypeAlias = _typing.Literal["_title", b"_title"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_event_id) -> _WhichOneofReturnType__at_event_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__title) -> _WhichOneofReturnType__title | None: ...
+
+Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForkSessionResponse(_message.Message):
+    """ForkSessionResponse holds the new session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The new session."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
 
 @_typing.final
 class CreateSessionRequest(_message.Message):

@@ -66,6 +66,11 @@ class SessionServiceStub:
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.DeleteSessionRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.DeleteSessionResponse.FromString,
                 _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/counterfoil.ledger.v1.SessionService/ForkSession',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
+                _registered_method=True)
         self.SubmitEvents = channel.unary_unary(
                 '/counterfoil.ledger.v1.SessionService/SubmitEvents',
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.SubmitEventsRequest.SerializeToString,
@@ -159,6 +164,17 @@ class SessionServiceServicer:
     def DeleteSession(self, request, context):
         """DeleteSession fences the session, publishes `session.deleted` to its streams and leaves tombstones; bodies are erased by whoever runs next. After
         success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs; one that waits for a retry is deleted, and its retry with it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkSession(self, request, context):
+        """ForkSession makes a new session whose model sees what this session's model had seen at a closed boundary: behind the last event of a finished turn.
+        It pins what this session pins now, and lives on its own: whatever happens to this session later, its deletion included, does not reach it. After
+        success the fork is durable; its history is copied before its first turn, which waits for that. Its events are its own, from none; `forked_from`
+        says where it came from. A running or archived session can be forked. Idempotent only under an idempotency key. Fails with INVALID_FIELD
+        (`at_event_id` is unknown, or inside a turn; the message names the nearest boundary), NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,6 +277,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.DeleteSession,
                     request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.DeleteSessionRequest.FromString,
                     response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.DeleteSessionResponse.SerializeToString,
+            ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ForkSessionRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_session__pb2.ForkSessionResponse.SerializeToString,
             ),
             'SubmitEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.SubmitEvents,
@@ -466,6 +487,33 @@ class SessionService:
             '/counterfoil.ledger.v1.SessionService/DeleteSession',
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.DeleteSessionRequest.SerializeToString,
             counterfoil_dot_ledger_dot_v1_dot_session__pb2.DeleteSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.SessionService/ForkSession',
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,13 @@ class SessionServiceStub:
     """DeleteSession fences the session, publishes `session.deleted` to its streams and leaves tombstones; bodies are erased by whoever runs next. After
     success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs; one that waits for a retry is deleted, and its retry with it.
     """
+    ForkSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]
+    """ForkSession makes a new session whose model sees what this session's model had seen at a closed boundary: behind the last event of a finished turn.
+    It pins what this session pins now, and lives on its own: whatever happens to this session later, its deletion included, does not reach it. After
+    success the fork is durable; its history is copied before its first turn, which waits for that. Its events are its own, from none; `forked_from`
+    says where it came from. A running or archived session can be forked. Idempotent only under an idempotency key. Fails with INVALID_FIELD
+    (`at_event_id` is unknown, or inside a turn; the message names the nearest boundary), NOT_FOUND.
+    """
     SubmitEvents: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitEventsRequest, _session_pb2.SubmitEventsResponse]
     """SubmitEvents admits client events, all or none. After success the events, their effects on actions and status, and the wake-up that will run them
     are durable. Idempotent only under an idempotency key. Fails with INVALID_FIELD, ACTION_REFUSED (unknown id, wrong kind, answered, closed),
@@ -139,6 +146,19 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_session_pb2.DeleteSessionResponse]:
         """DeleteSession fences the session, publishes `session.deleted` to its streams and leaves tombstones; bodies are erased by whoever runs next. After
         success every read answers NOT_FOUND. Fails with WRONG_STATE while the session runs; one that waits for a retry is deleted, and its retry with it.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkSession(
+        self,
+        request: _session_pb2.ForkSessionRequest,
+        context: _aio.ServicerContext[_session_pb2.ForkSessionRequest, _abc.Awaitable[_session_pb2.ForkSessionResponse]],
+    ) -> _abc.Awaitable[_session_pb2.ForkSessionResponse]:
+        """ForkSession makes a new session whose model sees what this session's model had seen at a closed boundary: behind the last event of a finished turn.
+        It pins what this session pins now, and lives on its own: whatever happens to this session later, its deletion included, does not reach it. After
+        success the fork is durable; its history is copied before its first turn, which waits for that. Its events are its own, from none; `forked_from`
+        says where it came from. A running or archived session can be forked. Idempotent only under an idempotency key. Fails with INVALID_FIELD
+        (`at_event_id` is unknown, or inside a turn; the message names the nearest boundary), NOT_FOUND.
         """
 
     @_abc_1.abstractmethod

@@ -663,6 +663,36 @@ class RoundCall(_message.Message):
 Global___RoundCall: _TypeAlias = RoundCall  # noqa: Y015
 
 @_typing.final
+class ForkSource(_message.Message):
+    """ForkSource is what the history of a new session is copied from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread that is read."""
+
+    @_builtins.property
+    def head(self) -> _reference_pb2.Head:
+        """Its transcript's head at the cut."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        head: _reference_pb2.Head | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSource: _TypeAlias = ForkSource  # noqa: Y015
+
+@_typing.final
 class Claim(_message.Message):
     """Claim is a turn that a runner may run."""
 
@@ -685,6 +715,7 @@ class Claim(_message.Message):
     SETTLED_REASON_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     RETRIES_FIELD_NUMBER: _builtins.int
+    FORK_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn, `turn_…`."""
     epoch: _builtins.int
@@ -733,6 +764,12 @@ class Claim(_message.Message):
     def runtime(self) -> _runtime_pb2.SessionRuntime:
         """What the session pinned."""
 
+    @_builtins.property
+    def fork(self) -> Global___ForkSource:
+        """With a session that was forked: this turn, the thread's first one, has no input. Copy the source's history up to its head into every authority, then
+        commit SETTLED with the last copied entry. State is SETTLING: nothing of it is public.
+        """
+
     def __init__(
         self,
         *,
@@ -753,10 +790,11 @@ class Claim(_message.Message):
         settled_reason: _session_events_pb2.StopReasonType.ValueType = ...,
         traceparent: _builtins.str = ...,
         retries: _builtins.int = ...,
+        fork: Global___ForkSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "log_point", b"log_point", "runtime", b"runtime", "thread", b"thread", "transcript_head", b"transcript_head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fork", b"fork", "input", b"input", "log_point", b"log_point", "runtime", b"runtime", "thread", b"thread", "transcript_head", b"transcript_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_system_bodies", b"answer_system_bodies", "calls", b"calls", "epoch", b"epoch", "input", b"input", "interrupted", b"interrupted", "log_point", b"log_point", "retries", b"retries", "round", b"round", "rounds_used", b"rounds_used", "runtime", b"runtime", "settled_reason", b"settled_reason", "state", b"state", "takeover", b"takeover", "thread", b"thread", "traceparent", b"traceparent", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_system_bodies", b"answer_system_bodies", "calls", b"calls", "epoch", b"epoch", "fork", b"fork", "input", b"input", "interrupted", b"interrupted", "log_point", b"log_point", "retries", b"retries", "round", b"round", "rounds_used", b"rounds_used", "runtime", b"runtime", "settled_reason", b"settled_reason", "state", b"state", "takeover", b"takeover", "thread", b"thread", "traceparent", b"traceparent", "transcript_head", b"transcript_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1132,7 +1170,7 @@ class CommitTurnRequest(_message.Message):
 
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryRecord]:
-        """Entries since the last recorded head, in order."""
+        """Entries since the last recorded head, in order; of a fork the last copied one alone."""
 
     @_builtins.property
     def errors(self) -> _containers.RepeatedCompositeFieldContainer[_events_pb2.Event]:

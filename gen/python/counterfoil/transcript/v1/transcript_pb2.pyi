@@ -585,6 +585,76 @@ class ResolveMappingResponse(_message.Message):
 Global___ResolveMappingResponse: _TypeAlias = ResolveMappingResponse  # noqa: Y015
 
 @_typing.final
+class CopyThreadRequest(_message.Message):
+    """CopyThreadRequest names what is copied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SOURCE_HEAD_FIELD_NUMBER: _builtins.int
+    SEQ_AFTER_FIELD_NUMBER: _builtins.int
+    seq_after: _builtins.int
+    """Copy entries behind this sequence; 0 for the first page."""
+    @_builtins.property
+    def fence(self) -> _reference_pb2.Fence:
+        """Claim on the thread that is written."""
+
+    @_builtins.property
+    def source(self) -> _reference_pb2.ThreadRef:
+        """The thread that is read."""
+
+    @_builtins.property
+    def source_head(self) -> _reference_pb2.Head:
+        """The source's head at the cut: the last entry that is copied."""
+
+    def __init__(
+        self,
+        *,
+        fence: _reference_pb2.Fence | None = ...,
+        source: _reference_pb2.ThreadRef | None = ...,
+        source_head: _reference_pb2.Head | None = ...,
+        seq_after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "source", b"source", "source_head", b"source_head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "seq_after", b"seq_after", "source", b"source", "source_head", b"source_head"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyThreadRequest: _TypeAlias = CopyThreadRequest  # noqa: Y015
+
+@_typing.final
+class CopyThreadResponse(_message.Message):
+    """CopyThreadResponse holds what the page means for others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAST_FIELD_NUMBER: _builtins.int
+    SOURCE_OPERATION_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def last(self) -> Global___Entry:
+        """The page's last entry as it stands in this thread, without content."""
+
+    @_builtins.property
+    def source_operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The source's operations whose outcomes the page refers to, in order."""
+
+    def __init__(
+        self,
+        *,
+        last: Global___Entry | None = ...,
+        source_operation_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last", b"last"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "source_operation_ids", b"source_operation_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyThreadResponse: _TypeAlias = CopyThreadResponse  # noqa: Y015
+
+@_typing.final
 class VerifyTranscriptRequest(_message.Message):
     """VerifyTranscriptRequest names a thread."""
 

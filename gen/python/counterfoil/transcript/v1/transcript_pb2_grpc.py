@@ -61,6 +61,11 @@ class TranscriptServiceStub:
                 request_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptResponse.FromString,
                 _registered_method=True)
+        self.CopyThread = channel.unary_unary(
+                '/counterfoil.transcript.v1.TranscriptService/CopyThread',
+                request_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.CopyThreadRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.CopyThreadResponse.FromString,
+                _registered_method=True)
         self.Tombstone = channel.unary_unary(
                 '/counterfoil.transcript.v1.TranscriptService/Tombstone',
                 request_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.TombstoneRequest.SerializeToString,
@@ -111,6 +116,17 @@ class TranscriptServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CopyThread(self, request, context):
+        """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, turns, rounds and content.
+        Ids of entries, turns, operations and use events are derived anew for this thread; what names the source's public log, provider calls or snapshots
+        is left out. Ask again behind the last entry until it is the last one wanted. A page that was copied before is answered the same. Fails with FENCED,
+        DELETED, NOT_FOUND for a source of another workspace, WRONG_STATE when this thread holds entries of its own, CORRUPT when a source entry does not
+        match its digest or the named head is not the source's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tombstone(self, request, context):
         """Tombstone erases the thread's bodies and refuses every later write. Idempotent.
         """
@@ -145,6 +161,11 @@ def add_TranscriptServiceServicer_to_server(servicer, server):
                     servicer.VerifyTranscript,
                     request_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptRequest.FromString,
                     response_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptResponse.SerializeToString,
+            ),
+            'CopyThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopyThread,
+                    request_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.CopyThreadRequest.FromString,
+                    response_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.CopyThreadResponse.SerializeToString,
             ),
             'Tombstone': grpc.unary_unary_rpc_method_handler(
                     servicer.Tombstone,
@@ -289,6 +310,33 @@ class TranscriptService:
             '/counterfoil.transcript.v1.TranscriptService/VerifyTranscript',
             counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptRequest.SerializeToString,
             counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopyThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.transcript.v1.TranscriptService/CopyThread',
+            counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.CopyThreadRequest.SerializeToString,
+            counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.CopyThreadResponse.FromString,
             options,
             channel_credentials,
             insecure,

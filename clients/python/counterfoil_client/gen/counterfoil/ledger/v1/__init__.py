@@ -48,6 +48,9 @@ __all__ = (
     "EventDelta",
     "EventStart",
     "FileSource",
+    "ForkOrigin",
+    "ForkSessionRequest",
+    "ForkSessionResponse",
     "GetSessionRequest",
     "GetSessionResponse",
     "GetThreadRequest",
@@ -1986,6 +1989,87 @@ default_message_pool.register_message("counterfoil.ledger.v1", "FileSource", Fil
 
 
 @dataclass(eq=False, repr=False)
+class ForkOrigin(betterproto2.Message):
+    """
+    ForkOrigin is the place that a session was forked at.
+    """
+
+    session_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+    """
+    The session that was forked; it may be gone.
+    """
+
+    event_id: "str | None" = betterproto2.field(2, betterproto2.TYPE_STRING, optional=True)
+    """
+    The last event whose effects on the history the fork has; null for an empty history, or for the one that the forked session began with.
+    """
+
+
+default_message_pool.register_message("counterfoil.ledger.v1", "ForkOrigin", ForkOrigin)
+
+
+@dataclass(eq=False, repr=False)
+class ForkSessionRequest(betterproto2.Message):
+    """
+    ForkSessionRequest says where a session is forked, and what the new one is called.
+    """
+
+    session_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+    """
+    Id of the session that is forked.
+    """
+
+    at_event_id: "str | None" = betterproto2.field(2, betterproto2.TYPE_STRING, optional=True)
+    """
+    Event through which the history goes: the last one of a finished turn that the model saw, or any behind it up to the next turn's input. Null or
+    absent: the end of the newest finished turn, an empty history while there is none.
+    """
+
+    title: "str | None" = betterproto2.field(3, betterproto2.TYPE_STRING, optional=True)
+    """
+    Title, at most 1000 characters; absent for the title of the session that is forked, null or empty for none.
+    """
+
+    metadata: "dict[str, str]" = betterproto2.field(
+        4,
+        betterproto2.TYPE_MAP,
+        map_meta=betterproto2.map_meta(betterproto2.TYPE_STRING, betterproto2.TYPE_STRING),
+    )
+    """
+    Free key-value pairs: at most 16, keys up to 64, values up to 512 characters; absent for those of the session that is forked.
+    """
+
+    update_mask: "___google__protobuf__.FieldMask | None" = betterproto2.field(
+        5, betterproto2.TYPE_MESSAGE, optional=True
+    )
+    """
+    Which of title and metadata are given, by their names; absent for those that are set. REST fills it from the members that are present.
+    """
+
+
+default_message_pool.register_message(
+    "counterfoil.ledger.v1", "ForkSessionRequest", ForkSessionRequest
+)
+
+
+@dataclass(eq=False, repr=False)
+class ForkSessionResponse(betterproto2.Message):
+    """
+    ForkSessionResponse holds the new session.
+    """
+
+    session: "Session | None" = betterproto2.field(1, betterproto2.TYPE_MESSAGE, optional=True)
+    """
+    The new session.
+    """
+
+
+default_message_pool.register_message(
+    "counterfoil.ledger.v1", "ForkSessionResponse", ForkSessionResponse
+)
+
+
+@dataclass(eq=False, repr=False)
 class GetSessionRequest(betterproto2.Message):
     """
     GetSessionRequest names a session.
@@ -3045,6 +3129,13 @@ class Session(betterproto2.Message):
     vault_ids: "list[str]" = betterproto2.field(15, betterproto2.TYPE_STRING, repeated=True)
     """
     Vaults; not supported yet, always empty.
+    """
+
+    forked_from: "ForkOrigin | None" = betterproto2.field(
+        16, betterproto2.TYPE_MESSAGE, optional=True
+    )
+    """
+    Where its history comes from; only a fork has it.
     """
 
 
@@ -4622,6 +4713,31 @@ class SessionServiceStub(betterproto2_grpclib.ServiceStub):
             "/counterfoil.ledger.v1.SessionService/DeleteSession",
             message,
             DeleteSessionResponse,
+            timeout=timeout,
+            deadline=deadline,
+            metadata=metadata,
+        )
+
+    async def fork_session(
+        self,
+        message: "ForkSessionRequest",
+        *,
+        timeout: "float | None" = None,
+        deadline: "Deadline | None" = None,
+        metadata: "MetadataLike | None" = None,
+    ) -> "ForkSessionResponse":
+        """
+        ForkSession makes a new session whose model sees what this session's model had seen at a closed boundary: behind the last event of a finished turn.
+        It pins what this session pins now, and lives on its own: whatever happens to this session later, its deletion included, does not reach it. After
+        success the fork is durable; its history is copied before its first turn, which waits for that. Its events are its own, from none; `forked_from`
+        says where it came from. A running or archived session can be forked. Idempotent only under an idempotency key. Fails with INVALID_FIELD
+        (`at_event_id` is unknown, or inside a turn; the message names the nearest boundary), NOT_FOUND.
+        """
+
+        return await self._unary_unary(
+            "/counterfoil.ledger.v1.SessionService/ForkSession",
+            message,
+            ForkSessionResponse,
             timeout=timeout,
             deadline=deadline,
             metadata=metadata,
