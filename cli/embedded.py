@@ -112,10 +112,19 @@ async def _model(settings: Settings, stack: AsyncExitStack) -> _Update:
 async def _services(settings: Settings, folder: DataFolder, stack: AsyncExitStack) -> "Kernel":
     """A kernel with every service, of which nothing is served yet."""
     from foundation.bootstrap import Kernel
+    from foundation.objects import EmbeddedObjects, ObjectStore
     from services.ledger.service import void_leases
 
     ring = _ring(settings, folder)
-    kernel = Kernel(settings, ring, folder.service_key(), boots=folder.boots_id())
+    embedded = EmbeddedObjects(folder.path / "objects")
+    stack.push_async_callback(embedded.stop)
+    kernel = Kernel(
+        settings,
+        ring,
+        folder.service_key(),
+        boots=folder.boots_id(),
+        objects=ObjectStore(embedded.locate, embedded.settle),
+    )
     stack.push_async_callback(kernel.stop)
     await composition.together(composition.starter(service)(kernel) for service in SERVICES)
     # We hold the folder's lock, so no owner that was started on it before can be alive.

@@ -18,6 +18,7 @@ from foundation import measures
 from foundation.authentication import CachedAuthenticator
 from foundation.errors import Failure
 from foundation.idempotency import Replays
+from foundation.objects import ObjectStore, endpoint_of
 from foundation.rpc.admission import Admission
 from foundation.rpc.host import Host
 from foundation.rpc.remote import RemoteChannel
@@ -42,13 +43,16 @@ class Kernel:
         *,
         local: Sequence[str] = SERVICES,
         boots: str = "",
+        objects: ObjectStore | None = None,
     ) -> None:
         """`local` names the services of this process; the others are remote. `boots` is the id of
-        the data folder whose lock this process holds: what earlier processes on it held is free."""
+        the data folder whose lock this process holds: what earlier processes on it held is free.
+        `objects` is the embedded object store, for a process that may have one."""
         self.boots = boots
         self.settings = settings
         self.service_key = service_key
         self._ring = ring
+        self._objects = objects
         self._local = frozenset(local)
         authenticator = CachedAuthenticator(self._authenticate)
         self._databases: dict[str, Database] = {}
@@ -65,6 +69,18 @@ class Kernel:
         if self._ring is None:
             raise ConfigurationError("this process has no seal keys")
         return self._ring
+
+    @property
+    def objects(self) -> ObjectStore:
+        """Where files are kept: the object store of the settings, else the embedded one. Raises
+        ConfigurationError where there is neither."""
+        if self.settings.s3_endpoint:
+            return ObjectStore.at(endpoint_of(self.settings))
+        if self._objects is None:
+            raise ConfigurationError(
+                "COUNTERFOIL_S3_ENDPOINT is not set: the files service needs an object store"
+            )
+        return self._objects
 
     async def database(self, service: str) -> Database:
         """The database of a service, opened once; raises ConfigurationError without a DSN."""

@@ -22,6 +22,7 @@ PREFIXES = {
     "agent": "agent",
     "api_key": "apikey",
     "artifact": "art",
+    "blob": "blob",
     "entry": "tent",
     "environment": "env",
     "event": "sevt",

@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 DEVELOPMENT_KEY = "cf-local-development"
 """Bootstrap key when none is set; accepted only while everything listens on loopback."""
 
-SERVICES = ("registry", "ledger", "transcript", "journal", "context", "tools")
+SERVICES = ("registry", "ledger", "transcript", "journal", "context", "files", "tools")
 """The services that own state, in the order in which they start."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
@@ -65,11 +65,18 @@ class Settings(BaseSettings):
         0, ge=0, le=1_000_000, description="Reads a key may make in a minute; 0: no limit."
     )
 
+    s3_endpoint: str = Field("", description="URL of an S3 object store; empty: the embedded one.")
+    s3_access_key: SecretStr = Field(SecretStr(""), description="Access key of the object store.")
+    s3_secret_key: SecretStr = Field(SecretStr(""), description="Secret key of the object store.")
+    s3_bucket: str = Field("counterfoil", description="Bucket that is ours alone; must exist.")
+    s3_region: str = Field("us-east-1", description="Region that requests are signed for.")
+
     registry_address: str = ""
     ledger_address: str = ""
     transcript_address: str = ""
     journal_address: str = ""
     context_address: str = ""
+    files_address: str = ""
     tools_address: str = ""
 
     registry_database_url: SecretStr = SecretStr("")
@@ -77,6 +84,7 @@ class Settings(BaseSettings):
     transcript_database_url: SecretStr = SecretStr("")
     journal_database_url: SecretStr = SecretStr("")
     context_database_url: SecretStr = SecretStr("")
+    files_database_url: SecretStr = SecretStr("")
     tools_database_url: SecretStr = SecretStr("")
 
     def address_of(self, service: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Generator
 import pytest
 
 from foundation import failpoints
+from tests.support.objects import SessionObjects, session_objects
 from tests.support.postgres import SessionPostgres, session_postgres
 
 
@@ -12,6 +13,13 @@ from tests.support.postgres import SessionPostgres, session_postgres
 def postgres() -> Generator[SessionPostgres]:
     """The session's PostgreSQL server, started when the first test asks for it."""
     with session_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def objects() -> Generator[SessionObjects]:
+    """The session's object store, started when the first test asks for it."""
+    with session_objects() as server:
         yield server
 
 

@@ -59,6 +59,8 @@ async def deployment(place: Path) -> AsyncGenerator[tuple[str, list[Server]]]:
             "COUNTERFOIL_MODEL_API_KEY": "offline",
             "COUNTERFOIL_MODEL_PROFILE": "offline",
             "COUNTERFOIL_PORT": str(rest),
+            # Nothing here has a file.
+            "COUNTERFOIL_S3_ENDPOINT": "http://127.0.0.1:9",
             "COUNTERFOIL_LOG_LEVEL": "warning",
         }
         migration = Server("migrate", place, (*COUNTERFOIL, "migrate"), environment)

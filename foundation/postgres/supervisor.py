@@ -34,6 +34,7 @@ from foundation.storage.connect import DRIVER_ERRORS
 
 _log = logging.getLogger(__name__)
 
+_LAUNCHER = Path(__file__).parent.with_name("launcher.py")
 _READY_S = 60.0
 _STOP_S = 20.0
 _RESTARTS_MAX = 5
@@ -300,7 +301,7 @@ def _init_cluster(places: _Places) -> None:
 def _launch(
     places: _Places, program: Path, command: list[str], cluster: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    launcher = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py"))]
+    launcher = [sys.executable, "-I", "-S", str(_LAUNCHER)]
     launcher += ["--parent", str(os.getpid())]
     folders = [cluster or places.cluster, places.socket]
     launcher += places.account.launcher_options(program, folders)

@@ -26,6 +26,7 @@ from foundation import measures, telemetry
 from foundation.errors import Failure, invalid
 from foundation.idempotency import HEADER, METADATA, Replays, checked
 from foundation.json import InvalidJson, validate
+from foundation.objects.store import StoreUnavailable
 from foundation.rpc.admission import Admission, is_post, is_public
 from foundation.rpc.context import CallContext, serving
 from foundation.rpc.deadline import within
@@ -166,6 +167,9 @@ def as_failure(error: Exception, where: str) -> Failure:
             return invalid(error.path, error.message)
         case Unavailable():
             return Failure(reasons.ERROR_REASON_UNAVAILABLE, "the database is not reachable")
+        case StoreUnavailable():
+            _log.warning("object store does not serve", method=where, why=str(error))
+            return Failure(reasons.ERROR_REASON_UNAVAILABLE, str(error))
         case SealBroken():
             _log.error("sealed data does not open", method=where, exc_info=error)
             return Failure(reasons.ERROR_REASON_CORRUPT, "stored data does not open")

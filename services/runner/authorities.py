@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.ledger.v1 import turn_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2_grpc
@@ -34,6 +35,7 @@ class Authorities:
     transcript: transcript_pb2_grpc.TranscriptServiceStub
     journal: journal_pb2_grpc.JournalServiceStub
     context: context_pb2_grpc.ContextServiceStub
+    artifacts: artifacts_pb2_grpc.ArtifactServiceStub
     tools: tools_pb2_grpc.ToolServiceStub
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 from counterfoil.context.v1 import context_pb2
+from counterfoil.files.v1 import artifacts_pb2
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
@@ -203,6 +204,10 @@ class Driver:
             )
             await answered(self._to.journal.Tombstone, journal_pb2.TombstoneRequest(thread=thread))
             await answered(self._to.context.Tombstone, context_pb2.TombstoneRequest(thread=thread))
+            owner = artifacts_pb2.TombstoneRequest(
+                workspace_id=thread.workspace_id, session_id=thread.session_id
+            )
+            await answered(self._to.artifacts.Tombstone, owner)
             await answered(
                 self._to.turns.FinishDeletion, turn_pb2.FinishDeletionRequest(thread=thread)
             )

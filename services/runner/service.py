@@ -1,6 +1,7 @@
 """Starts a runner in a process: stubs of the authorities, the provider adapter, the driver."""
 
 from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.ledger.v1 import turn_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2_grpc
@@ -46,5 +47,6 @@ def connect(kernel: Kernel) -> Authorities:
         transcript=transcript_pb2_grpc.TranscriptServiceStub(kernel.channel("transcript")),
         journal=journal_pb2_grpc.JournalServiceStub(kernel.channel("journal")),
         context=context_pb2_grpc.ContextServiceStub(kernel.channel("context")),
+        artifacts=artifacts_pb2_grpc.ArtifactServiceStub(kernel.channel("files")),
         tools=tools_pb2_grpc.ToolServiceStub(kernel.channel("tools")),
     )

@@ -56,6 +56,7 @@ def settings(folder: Path, dsn: str, model_url: str, ports: dict[str, int]) -> d
         COUNTERFOIL_MODEL_BASE_URL=model_url,
         COUNTERFOIL_MODEL_API_KEY="offline-key",
         COUNTERFOIL_PORT=str(ports["gateway"]),
+        COUNTERFOIL_S3_ENDPOINT="http://127.0.0.1:9",
         **{f"COUNTERFOIL_{one.upper()}_DATABASE_URL": dsn for one in STATEFUL},
         **{f"COUNTERFOIL_{one.upper()}_ADDRESS": f"{HOST}:{ports[one]}" for one in SERVICES},
     )

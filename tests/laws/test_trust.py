@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 from counterfoil.context.v1 import context_pb2
+from counterfoil.files.v1 import artifacts_pb2
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import session_pb2, turn_pb2
 from counterfoil.registry.v1 import agent_pb2, environment_pb2, registry_pb2
@@ -33,6 +34,7 @@ SERVICES: dict[str, tuple[Any, ...]] = {
     "transcript": (transcript_pb2,),
     "journal": (journal_pb2,),
     "context": (context_pb2,),
+    "files": (artifacts_pb2,),
     "tools": (tools_pb2,),
 }
 OTHER_KEY = "cf-other-workspace-key"

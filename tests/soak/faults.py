@@ -23,6 +23,7 @@ VICTIMS = (
     "transcript",
     "journal",
     "context",
+    "files",
     "tools",
     "registry",
     "runner",

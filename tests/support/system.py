@@ -21,6 +21,7 @@ from typing import Any, Literal
 import anthropic
 import httpx2
 from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.ledger.v1 import session_pb2_grpc, turn_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2_grpc
@@ -188,6 +189,11 @@ class System:
         return journal_pb2_grpc.JournalServiceStub(self.channel("journal"))
 
     @property
+    def artifacts(self) -> artifacts_pb2_grpc.ArtifactServiceStub:
+        """The files service."""
+        return artifacts_pb2_grpc.ArtifactServiceStub(self.channel("files"))
+
+    @property
     def context(self) -> context_pb2_grpc.ContextServiceStub:
         """The context service."""
         return context_pb2_grpc.ContextServiceStub(self.channel("context"))
@@ -275,6 +281,8 @@ async def _system(
         addresses = {service: f"{_HOST}:{ports.pop()}" for service in SERVICES}
         environment |= {f"COUNTERFOIL_{k.upper()}_ADDRESS": v for k, v in addresses.items()}
         environment |= _keys(data)
+        # Nobody listens there: a test that needs a store says which.
+        environment.setdefault("COUNTERFOIL_S3_ENDPOINT", "http://127.0.0.1:9")
         roles = [
             Role(name, {"COUNTERFOIL_GRPC_PORT": address.rpartition(":")[2]})
             for name, address in addresses.items()

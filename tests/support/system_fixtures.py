@@ -7,6 +7,7 @@ import pytest
 
 from tests.offline_model.support import running
 from tests.support.model import Model
+from tests.support.objects import SessionObjects
 from tests.support.postgres import SessionPostgres
 from tests.support.system import DIAGNOSES, LIVE, System, system_of
 from tests.support.zygote import Zygote
@@ -32,7 +33,10 @@ async def system(
     request: pytest.FixtureRequest, zygote: Zygote, model: Model, postgres: SessionPostgres
 ) -> AsyncGenerator[System]:
     """A system in each mode, not started yet."""
-    async with system_of(request.param, zygote, model, postgres) as made:
+    split: bool = request.param == "split"
+    objects: SessionObjects | None = request.getfixturevalue("objects") if split else None
+    environment = {} if objects is None else objects.environment()
+    async with system_of(request.param, zygote, model, postgres, **environment) as made:
         yield made
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import grpc
 from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.ledger.v1 import turn_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2_grpc
@@ -60,6 +61,7 @@ class Runner:
             transcript=transcript_pb2_grpc.TranscriptServiceStub(channel),
             journal=journal_pb2_grpc.JournalServiceStub(channel),
             context=context_pb2_grpc.ContextServiceStub(channel),
+            artifacts=artifacts_pb2_grpc.ArtifactServiceStub(channel),
             tools=tools_pb2_grpc.ToolServiceStub(channel),
         )
         self._driver = Driver(authorities, cast(MessagesAdapter, provider), capacity=4)

@@ -119,6 +119,7 @@ async def surroundings(postgres: SessionPostgres) -> AsyncGenerator[Surroundings
             transcript=cast(Any, None),
             journal=journal_pb2_grpc.JournalServiceStub(host.channel("service")),
             context=cast(Any, Contexts()),
+            artifacts=cast(Any, None),
             tools=cast(Any, tools),
         )
         binding = runtime_pb2.ToolBinding(

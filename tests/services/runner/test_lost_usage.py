@@ -40,7 +40,7 @@ class Interrupted:
 async def test_an_interrupt_that_comes_first_keeps_it(*, again: bool) -> None:
     ledger = Interrupted()
     nothing = cast(Any, None)
-    to = Authorities(cast(Any, ledger), nothing, nothing, nothing, nothing)
+    to = Authorities(cast(Any, ledger), nothing, nothing, nothing, nothing, nothing)
     claim = turn_pb2.Claim(thread=THREAD, epoch=1, turn_id="turn_1", round=-1)
     turn = Turn.of(claim, asyncio.Event())
     executor = Executor(to, turn)

@@ -3,8 +3,11 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -40,6 +43,38 @@ ARTIFACT_ROLE_IMAGE: ArtifactRole.ValueType  # 1
 ARTIFACT_ROLE_TOOL_OUTPUT: ArtifactRole.ValueType  # 2
 """The whole text of a tool result that is too long to be shown."""
 Global___ArtifactRole: _TypeAlias = ArtifactRole  # noqa: Y015
+
+class _ArtifactState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ArtifactStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ArtifactState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ARTIFACT_STATE_UNSPECIFIED: _ArtifactState.ValueType  # 0
+    """Never sent."""
+    ARTIFACT_STATE_STAGED: _ArtifactState.ValueType  # 1
+    """Its bytes are on their way; it cannot be read."""
+    ARTIFACT_STATE_LIVE: _ArtifactState.ValueType  # 2
+    """It can be read."""
+    ARTIFACT_STATE_CONDEMNED: _ArtifactState.ValueType  # 3
+    """It can be read, and will be deleted unless something refers to it again."""
+    ARTIFACT_STATE_DELETED: _ArtifactState.ValueType  # 4
+    """It is gone."""
+
+class ArtifactState(_ArtifactState, metaclass=_ArtifactStateEnumTypeWrapper):
+    """ArtifactState is how far an artifact is."""
+
+ARTIFACT_STATE_UNSPECIFIED: ArtifactState.ValueType  # 0
+"""Never sent."""
+ARTIFACT_STATE_STAGED: ArtifactState.ValueType  # 1
+"""Its bytes are on their way; it cannot be read."""
+ARTIFACT_STATE_LIVE: ArtifactState.ValueType  # 2
+"""It can be read."""
+ARTIFACT_STATE_CONDEMNED: ArtifactState.ValueType  # 3
+"""It can be read, and will be deleted unless something refers to it again."""
+ARTIFACT_STATE_DELETED: ArtifactState.ValueType  # 4
+"""It is gone."""
+Global___ArtifactState: _TypeAlias = ArtifactState  # noqa: Y015
 
 @_typing.final
 class Artifact(_message.Message):
@@ -202,3 +237,453 @@ class ReadArtifactResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadArtifactResponse: _TypeAlias = ReadArtifactResponse  # noqa: Y015
+
+@_typing.final
+class CopyArtifactsRequest(_message.Message):
+    """CopyArtifactsRequest names artifacts of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_SESSION_ID_FIELD_NUMBER: _builtins.int
+    TARGET_SESSION_ID_FIELD_NUMBER: _builtins.int
+    ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Workspace of both sessions."""
+    source_session_id: _builtins.str
+    """The session that owns them."""
+    target_session_id: _builtins.str
+    """The session that shall own them too."""
+    @_builtins.property
+    def artifact_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Artifact ids, 1,000 at most."""
+
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        source_session_id: _builtins.str = ...,
+        target_session_id: _builtins.str = ...,
+        artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids", "source_session_id", b"source_session_id", "target_session_id", b"target_session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyArtifactsRequest: _TypeAlias = CopyArtifactsRequest  # noqa: Y015
+
+@_typing.final
+class CopyArtifactsResponse(_message.Message):
+    """CopyArtifactsResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyArtifactsResponse: _TypeAlias = CopyArtifactsResponse  # noqa: Y015
+
+@_typing.final
+class ListArtifactsRequest(_message.Message):
+    """ListArtifactsRequest asks for a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ARTIFACT_ID_AFTER_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Workspace of the session."""
+    session_id: _builtins.str
+    """The session."""
+    artifact_id_after: _builtins.str
+    """Only artifacts with greater ids; empty: from the first."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        artifact_id_after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id_after", b"artifact_id_after", "session_id", b"session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListArtifactsRequest: _TypeAlias = ListArtifactsRequest  # noqa: Y015
+
+@_typing.final
+class ListArtifactsResponse(_message.Message):
+    """ListArtifactsResponse is a page of at most 1,000."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACTS_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    has_more: _builtins.bool
+    """Whether there are more."""
+    @_builtins.property
+    def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnedArtifact]:
+        """Artifacts, deleted ones too."""
+
+    def __init__(
+        self,
+        *,
+        artifacts: _abc.Iterable[Global___OwnedArtifact] | None = ...,
+        has_more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts", "has_more", b"has_more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse  # noqa: Y015
+
+@_typing.final
+class OwnedArtifact(_message.Message):
+    """OwnedArtifact is an artifact of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    STAGED_AT_FIELD_NUMBER: _builtins.int
+    state: Global___ArtifactState.ValueType
+    """How far it is."""
+    operation_id: _builtins.str
+    """Operation that it was staged for last."""
+    @_builtins.property
+    def artifact(self) -> Global___Artifact:
+        """What it is."""
+
+    @_builtins.property
+    def staged_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was staged, copied or revived last."""
+
+    def __init__(
+        self,
+        *,
+        artifact: Global___Artifact | None = ...,
+        state: Global___ArtifactState.ValueType = ...,
+        operation_id: _builtins.str = ...,
+        staged_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "staged_at", b"staged_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "operation_id", b"operation_id", "staged_at", b"staged_at", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OwnedArtifact: _TypeAlias = OwnedArtifact  # noqa: Y015
+
+@_typing.final
+class ListDueSessionsRequest(_message.Message):
+    """ListDueSessionsRequest asks for a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    grace_ms: _builtins.int
+    """The grace period: nothing younger counts."""
+    limit: _builtins.int
+    """Sessions wanted, 100 at most."""
+    @_builtins.property
+    def after(self) -> Global___ArtifactOwner:
+        """The last session of the page before; not set: from the first."""
+
+    def __init__(
+        self,
+        *,
+        grace_ms: _builtins.int = ...,
+        after: Global___ArtifactOwner | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "grace_ms", b"grace_ms", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDueSessionsRequest: _TypeAlias = ListDueSessionsRequest  # noqa: Y015
+
+@_typing.final
+class ListDueSessionsResponse(_message.Message):
+    """ListDueSessionsResponse is a page, by workspace and session id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArtifactOwner]:
+        """The sessions."""
+
+    def __init__(
+        self,
+        *,
+        owners: _abc.Iterable[Global___ArtifactOwner] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owners", b"owners"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDueSessionsResponse: _TypeAlias = ListDueSessionsResponse  # noqa: Y015
+
+@_typing.final
+class ArtifactOwner(_message.Message):
+    """ArtifactOwner names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Its workspace."""
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArtifactOwner: _TypeAlias = ArtifactOwner  # noqa: Y015
+
+@_typing.final
+class CondemnArtifactsRequest(_message.Message):
+    """CondemnArtifactsRequest names artifacts of a session that nothing refers to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Workspace of the session."""
+    session_id: _builtins.str
+    """The session."""
+    grace_ms: _builtins.int
+    """The grace period."""
+    @_builtins.property
+    def artifact_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Artifact ids, 1,000 at most."""
+
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
+        grace_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids", "grace_ms", b"grace_ms", "session_id", b"session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CondemnArtifactsRequest: _TypeAlias = CondemnArtifactsRequest  # noqa: Y015
+
+@_typing.final
+class CondemnArtifactsResponse(_message.Message):
+    """CondemnArtifactsResponse counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONDEMNED_FIELD_NUMBER: _builtins.int
+    condemned: _builtins.int
+    """Artifacts that were condemned now."""
+    def __init__(
+        self,
+        *,
+        condemned: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condemned", b"condemned"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CondemnArtifactsResponse: _TypeAlias = CondemnArtifactsResponse  # noqa: Y015
+
+@_typing.final
+class SweepArtifactsRequest(_message.Message):
+    """SweepArtifactsRequest names artifacts of a session that nothing refers to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Workspace of the session."""
+    session_id: _builtins.str
+    """The session."""
+    grace_ms: _builtins.int
+    """The grace period."""
+    @_builtins.property
+    def artifact_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Artifact ids, 1,000 at most."""
+
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
+        grace_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids", "grace_ms", b"grace_ms", "session_id", b"session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepArtifactsRequest: _TypeAlias = SweepArtifactsRequest  # noqa: Y015
+
+@_typing.final
+class SweepArtifactsResponse(_message.Message):
+    """SweepArtifactsResponse counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: _builtins.int
+    OBJECTS_REMOVED_FIELD_NUMBER: _builtins.int
+    deleted: _builtins.int
+    """Artifacts that were deleted now."""
+    objects_removed: _builtins.int
+    """Objects that were removed from the store now."""
+    def __init__(
+        self,
+        *,
+        deleted: _builtins.int = ...,
+        objects_removed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "objects_removed", b"objects_removed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepArtifactsResponse: _TypeAlias = SweepArtifactsResponse  # noqa: Y015
+
+@_typing.final
+class SweepBytesRequest(_message.Message):
+    """SweepBytesRequest asks for a page of the inventory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    after: _builtins.str
+    """`next` of the page before; empty: from the first."""
+    limit: _builtins.int
+    """Objects to look at, 1,000 at most."""
+    def __init__(
+        self,
+        *,
+        after: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepBytesRequest: _TypeAlias = SweepBytesRequest  # noqa: Y015
+
+@_typing.final
+class SweepBytesResponse(_message.Message):
+    """SweepBytesResponse counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOOKED_AT_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    looked_at: _builtins.int
+    """Objects that were looked at."""
+    removed: _builtins.int
+    """Objects that were removed."""
+    next: _builtins.str
+    """Where the next page begins; empty after the last."""
+    def __init__(
+        self,
+        *,
+        looked_at: _builtins.int = ...,
+        removed: _builtins.int = ...,
+        next: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["looked_at", b"looked_at", "next", b"next", "removed", b"removed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepBytesResponse: _TypeAlias = SweepBytesResponse  # noqa: Y015
+
+@_typing.final
+class TombstoneRequest(_message.Message):
+    """TombstoneRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Its workspace."""
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TombstoneRequest: _TypeAlias = TombstoneRequest  # noqa: Y015
+
+@_typing.final
+class TombstoneResponse(_message.Message):
+    """TombstoneResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TombstoneResponse: _TypeAlias = TombstoneResponse  # noqa: Y015

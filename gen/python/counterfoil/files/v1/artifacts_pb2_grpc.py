@@ -47,6 +47,41 @@ class ArtifactServiceStub:
                 request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ReadArtifactRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ReadArtifactResponse.FromString,
                 _registered_method=True)
+        self.CopyArtifacts = channel.unary_unary(
+                '/counterfoil.files.v1.ArtifactService/CopyArtifacts',
+                request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CopyArtifactsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CopyArtifactsResponse.FromString,
+                _registered_method=True)
+        self.ListArtifacts = channel.unary_unary(
+                '/counterfoil.files.v1.ArtifactService/ListArtifacts',
+                request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListArtifactsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListArtifactsResponse.FromString,
+                _registered_method=True)
+        self.ListDueSessions = channel.unary_unary(
+                '/counterfoil.files.v1.ArtifactService/ListDueSessions',
+                request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListDueSessionsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListDueSessionsResponse.FromString,
+                _registered_method=True)
+        self.CondemnArtifacts = channel.unary_unary(
+                '/counterfoil.files.v1.ArtifactService/CondemnArtifacts',
+                request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CondemnArtifactsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CondemnArtifactsResponse.FromString,
+                _registered_method=True)
+        self.SweepArtifacts = channel.unary_unary(
+                '/counterfoil.files.v1.ArtifactService/SweepArtifacts',
+                request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepArtifactsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepArtifactsResponse.FromString,
+                _registered_method=True)
+        self.SweepBytes = channel.unary_unary(
+                '/counterfoil.files.v1.ArtifactService/SweepBytes',
+                request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepBytesRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepBytesResponse.FromString,
+                _registered_method=True)
+        self.Tombstone = channel.unary_unary(
+                '/counterfoil.files.v1.ArtifactService/Tombstone',
+                request_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.TombstoneRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.TombstoneResponse.FromString,
+                _registered_method=True)
 
 
 class ArtifactServiceServicer:
@@ -71,6 +106,60 @@ class ArtifactServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CopyArtifacts(self, request, context):
+        """CopyArtifacts makes a session own artifacts of another one; no bytes are moved. All or nothing, idempotent; revives what was condemned. Fails with
+        NOT_FOUND when neither session has one of them, DELETED when the target is deleted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListArtifacts(self, request, context):
+        """ListArtifacts returns what a session owns, by id. Reads only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDueSessions(self, request, context):
+        """ListDueSessions returns sessions whose artifacts a collector has to look at: they own some that are neither new nor freshly condemned. Reads only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CondemnArtifacts(self, request, context):
+        """CondemnArtifacts marks artifacts that nothing refers to. They stay readable, and staging or copying one revives it. Those that are staged,
+        copied or revived within the grace period are left alone. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SweepArtifacts(self, request, context):
+        """SweepArtifacts gives up artifacts that were condemned longer ago than the grace period and that still nothing refers to: rows first, then
+        bytes that no session refers to. Idempotent. Fails with UNAVAILABLE while the object store cannot be reached; the bytes go later then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SweepBytes(self, request, context):
+        """SweepBytes removes bytes without a row from the object store: what a crash left between two steps. One page of the store's inventory. Idempotent.
+        Fails with UNAVAILABLE while the object store cannot be reached.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tombstone(self, request, context):
+        """Tombstone erases what a session owns, with the bytes that no other session refers to, and refuses every later write. Idempotent. Fails with
+        UNAVAILABLE until the bytes are gone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ArtifactServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -83,6 +172,41 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
                     servicer.ReadArtifact,
                     request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ReadArtifactRequest.FromString,
                     response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ReadArtifactResponse.SerializeToString,
+            ),
+            'CopyArtifacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopyArtifacts,
+                    request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CopyArtifactsRequest.FromString,
+                    response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CopyArtifactsResponse.SerializeToString,
+            ),
+            'ListArtifacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListArtifacts,
+                    request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListArtifactsRequest.FromString,
+                    response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListArtifactsResponse.SerializeToString,
+            ),
+            'ListDueSessions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDueSessions,
+                    request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListDueSessionsRequest.FromString,
+                    response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListDueSessionsResponse.SerializeToString,
+            ),
+            'CondemnArtifacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.CondemnArtifacts,
+                    request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CondemnArtifactsRequest.FromString,
+                    response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CondemnArtifactsResponse.SerializeToString,
+            ),
+            'SweepArtifacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.SweepArtifacts,
+                    request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepArtifactsRequest.FromString,
+                    response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepArtifactsResponse.SerializeToString,
+            ),
+            'SweepBytes': grpc.unary_unary_rpc_method_handler(
+                    servicer.SweepBytes,
+                    request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepBytesRequest.FromString,
+                    response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepBytesResponse.SerializeToString,
+            ),
+            'Tombstone': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tombstone,
+                    request_deserializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.TombstoneRequest.FromString,
+                    response_serializer=counterfoil_dot_files_dot_v1_dot_artifacts__pb2.TombstoneResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -142,6 +266,195 @@ class ArtifactService:
             '/counterfoil.files.v1.ArtifactService/ReadArtifact',
             counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ReadArtifactRequest.SerializeToString,
             counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ReadArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopyArtifacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.files.v1.ArtifactService/CopyArtifacts',
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CopyArtifactsRequest.SerializeToString,
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CopyArtifactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListArtifacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.files.v1.ArtifactService/ListArtifacts',
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListArtifactsRequest.SerializeToString,
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListArtifactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDueSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.files.v1.ArtifactService/ListDueSessions',
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListDueSessionsRequest.SerializeToString,
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.ListDueSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CondemnArtifacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.files.v1.ArtifactService/CondemnArtifacts',
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CondemnArtifactsRequest.SerializeToString,
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.CondemnArtifactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SweepArtifacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.files.v1.ArtifactService/SweepArtifacts',
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepArtifactsRequest.SerializeToString,
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepArtifactsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SweepBytes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.files.v1.ArtifactService/SweepBytes',
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepBytesRequest.SerializeToString,
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.SweepBytesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tombstone(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.files.v1.ArtifactService/Tombstone',
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.TombstoneRequest.SerializeToString,
+            counterfoil_dot_files_dot_v1_dot_artifacts__pb2.TombstoneResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,6 +27,30 @@ class ArtifactServiceStub:
     """ReadArtifact returns the bytes, checked against their digest. Reads only. Fails with NOT_FOUND for an artifact that the session does not own or that
     was collected, UNAVAILABLE while the object store cannot be reached, CORRUPT when the bytes are not the ones that were stored.
     """
+    CopyArtifacts: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.CopyArtifactsRequest, _artifacts_pb2.CopyArtifactsResponse]
+    """CopyArtifacts makes a session own artifacts of another one; no bytes are moved. All or nothing, idempotent; revives what was condemned. Fails with
+    NOT_FOUND when neither session has one of them, DELETED when the target is deleted.
+    """
+    ListArtifacts: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.ListArtifactsRequest, _artifacts_pb2.ListArtifactsResponse]
+    """ListArtifacts returns what a session owns, by id. Reads only."""
+    ListDueSessions: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.ListDueSessionsRequest, _artifacts_pb2.ListDueSessionsResponse]
+    """ListDueSessions returns sessions whose artifacts a collector has to look at: they own some that are neither new nor freshly condemned. Reads only."""
+    CondemnArtifacts: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.CondemnArtifactsRequest, _artifacts_pb2.CondemnArtifactsResponse]
+    """CondemnArtifacts marks artifacts that nothing refers to. They stay readable, and staging or copying one revives it. Those that are staged,
+    copied or revived within the grace period are left alone. Idempotent.
+    """
+    SweepArtifacts: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.SweepArtifactsRequest, _artifacts_pb2.SweepArtifactsResponse]
+    """SweepArtifacts gives up artifacts that were condemned longer ago than the grace period and that still nothing refers to: rows first, then
+    bytes that no session refers to. Idempotent. Fails with UNAVAILABLE while the object store cannot be reached; the bytes go later then.
+    """
+    SweepBytes: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.SweepBytesRequest, _artifacts_pb2.SweepBytesResponse]
+    """SweepBytes removes bytes without a row from the object store: what a crash left between two steps. One page of the store's inventory. Idempotent.
+    Fails with UNAVAILABLE while the object store cannot be reached.
+    """
+    Tombstone: _aio.UnaryUnaryMultiCallable[_artifacts_pb2.TombstoneRequest, _artifacts_pb2.TombstoneResponse]
+    """Tombstone erases what a session owns, with the bytes that no other session refers to, and refuses every later write. Idempotent. Fails with
+    UNAVAILABLE until the bytes are gone.
+    """
 
 class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
     """ArtifactService keeps the bytes that projections refer to: images and oversized texts of tool results. An artifact's id is derived from its workspace,
@@ -52,6 +76,72 @@ class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_artifacts_pb2.ReadArtifactResponse]:
         """ReadArtifact returns the bytes, checked against their digest. Reads only. Fails with NOT_FOUND for an artifact that the session does not own or that
         was collected, UNAVAILABLE while the object store cannot be reached, CORRUPT when the bytes are not the ones that were stored.
+        """
+
+    @_abc_1.abstractmethod
+    def CopyArtifacts(
+        self,
+        request: _artifacts_pb2.CopyArtifactsRequest,
+        context: _aio.ServicerContext[_artifacts_pb2.CopyArtifactsRequest, _abc.Awaitable[_artifacts_pb2.CopyArtifactsResponse]],
+    ) -> _abc.Awaitable[_artifacts_pb2.CopyArtifactsResponse]:
+        """CopyArtifacts makes a session own artifacts of another one; no bytes are moved. All or nothing, idempotent; revives what was condemned. Fails with
+        NOT_FOUND when neither session has one of them, DELETED when the target is deleted.
+        """
+
+    @_abc_1.abstractmethod
+    def ListArtifacts(
+        self,
+        request: _artifacts_pb2.ListArtifactsRequest,
+        context: _aio.ServicerContext[_artifacts_pb2.ListArtifactsRequest, _abc.Awaitable[_artifacts_pb2.ListArtifactsResponse]],
+    ) -> _abc.Awaitable[_artifacts_pb2.ListArtifactsResponse]:
+        """ListArtifacts returns what a session owns, by id. Reads only."""
+
+    @_abc_1.abstractmethod
+    def ListDueSessions(
+        self,
+        request: _artifacts_pb2.ListDueSessionsRequest,
+        context: _aio.ServicerContext[_artifacts_pb2.ListDueSessionsRequest, _abc.Awaitable[_artifacts_pb2.ListDueSessionsResponse]],
+    ) -> _abc.Awaitable[_artifacts_pb2.ListDueSessionsResponse]:
+        """ListDueSessions returns sessions whose artifacts a collector has to look at: they own some that are neither new nor freshly condemned. Reads only."""
+
+    @_abc_1.abstractmethod
+    def CondemnArtifacts(
+        self,
+        request: _artifacts_pb2.CondemnArtifactsRequest,
+        context: _aio.ServicerContext[_artifacts_pb2.CondemnArtifactsRequest, _abc.Awaitable[_artifacts_pb2.CondemnArtifactsResponse]],
+    ) -> _abc.Awaitable[_artifacts_pb2.CondemnArtifactsResponse]:
+        """CondemnArtifacts marks artifacts that nothing refers to. They stay readable, and staging or copying one revives it. Those that are staged,
+        copied or revived within the grace period are left alone. Idempotent.
+        """
+
+    @_abc_1.abstractmethod
+    def SweepArtifacts(
+        self,
+        request: _artifacts_pb2.SweepArtifactsRequest,
+        context: _aio.ServicerContext[_artifacts_pb2.SweepArtifactsRequest, _abc.Awaitable[_artifacts_pb2.SweepArtifactsResponse]],
+    ) -> _abc.Awaitable[_artifacts_pb2.SweepArtifactsResponse]:
+        """SweepArtifacts gives up artifacts that were condemned longer ago than the grace period and that still nothing refers to: rows first, then
+        bytes that no session refers to. Idempotent. Fails with UNAVAILABLE while the object store cannot be reached; the bytes go later then.
+        """
+
+    @_abc_1.abstractmethod
+    def SweepBytes(
+        self,
+        request: _artifacts_pb2.SweepBytesRequest,
+        context: _aio.ServicerContext[_artifacts_pb2.SweepBytesRequest, _abc.Awaitable[_artifacts_pb2.SweepBytesResponse]],
+    ) -> _abc.Awaitable[_artifacts_pb2.SweepBytesResponse]:
+        """SweepBytes removes bytes without a row from the object store: what a crash left between two steps. One page of the store's inventory. Idempotent.
+        Fails with UNAVAILABLE while the object store cannot be reached.
+        """
+
+    @_abc_1.abstractmethod
+    def Tombstone(
+        self,
+        request: _artifacts_pb2.TombstoneRequest,
+        context: _aio.ServicerContext[_artifacts_pb2.TombstoneRequest, _abc.Awaitable[_artifacts_pb2.TombstoneResponse]],
+    ) -> _abc.Awaitable[_artifacts_pb2.TombstoneResponse]:
+        """Tombstone erases what a session owns, with the bytes that no other session refers to, and refuses every later write. Idempotent. Fails with
+        UNAVAILABLE until the bytes are gone.
         """
 
 def add_ArtifactServiceServicer_to_server(servicer: ArtifactServiceServicer, server: _aio.Server) -> None: ...

@@ -1,4 +1,4 @@
-"""Becomes one PostgreSQL program: gives up root, ties its life to the parent, executes.
+"""Becomes a server that we supervise: gives up root, ties its life to the parent, executes.
 
 Runs as a small program of its own (`python -I -S launcher.py`), not as code between fork and exec
 of the server: that code would run in the copy of a process with many threads (gRPC's among them).
@@ -34,6 +34,7 @@ def main() -> None:
     """Exit code 127 when the server could not be executed, 0 when the parent is gone already."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--death-signal", type=int, default=signal.SIGINT)
     parser.add_argument("--uid", type=int)
     parser.add_argument("--gid", type=int)
     parser.add_argument("--capability", type=int)
@@ -44,7 +45,7 @@ def main() -> None:
         if options.uid is not None:
             drop_root(options.uid, options.gid, options.capability)
         # Only now: the kernel forgets the signal whenever credentials change.
-        _prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+        _prctl(PR_SET_PDEATHSIG, options.death_signal)
         if os.getppid() != options.parent:
             sys.exit(0)
         os.execv(options.command[0], options.command)

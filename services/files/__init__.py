@@ -1,0 +1,1 @@
+"""The one store of files: what the bytes are, who owns them, and how long they stay."""
