@@ -23,6 +23,7 @@ PREFIXES = {
     "api_key": "apikey",
     "artifact": "art",
     "blob": "blob",
+    "checkpoint": "ckpt",
     "entry": "tent",
     "environment": "env",
     "event": "sevt",
@@ -33,6 +34,7 @@ PREFIXES = {
     "snapshot": "snap",
     "stream": "strm",
     "thread": "sthr",
+    "transition": "mtr",
     "turn": "turn",
     "workspace": "wrkspc",
 }

@@ -20,11 +20,13 @@ def denied_text(reason: str = "") -> str:
 
 PROJECTION_FAILED = "projection_failed"
 PROJECTION_TOO_LARGE = "projection_too_large"
+WITHHELD_UNREADABLE = "withheld_unreadable"
 
 FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
     {
         PROJECTION_FAILED: "The call ran, but its result cannot be shown here.",
         PROJECTION_TOO_LARGE: "The call ran, but its result is too large to be shown here.",
+        WITHHELD_UNREADABLE: "The call ran. What is shown of its result cannot be read any more.",
     }
 )
 """Code of a stored failure projection → what the model reads. Only the code is stored."""

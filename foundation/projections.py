@@ -103,6 +103,8 @@ def collect_refs(body: bytes) -> tuple[str, ...]:
 
 def shown(body: Body) -> Shown:
     """What a decoded projection shows."""
+    if (body.kind == "text" and not body.text) or (body.kind == "json" and not body.value):
+        raise ValueError(f"a projection of kind {body.kind} lacks what it shows")
     match body.kind:
         case "content":
             return Shown(tuple(_part(part) for part in body.parts), body.is_error)
@@ -122,6 +124,8 @@ def _written(text: str) -> Text:
 
 
 def _part(part: Part) -> Text | Artifact:
+    if not (part.text if part.kind == "text" else part.artifact_id):
+        raise ValueError(f"a part of kind {part.kind} lacks what it shows")
     if part.kind == "text":
         return Text(bytes(part.text))
     return Artifact(

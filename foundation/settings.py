@@ -45,6 +45,9 @@ class Settings(BaseSettings):
     )
     seal_keys_file: Path | None = Field(None, description="Key ring for data at rest.")
     service_key_file: Path | None = Field(None, description="Credential between services.")
+    context_summary: Literal["extractive", "model"] = Field(
+        "extractive", description="Who writes the summary that replaces old history."
+    )
     tools_module: str = Field("", description="Module with register(registry): platform tools.")
     model_record_dir: str = Field("", description="Where the offline model records requests.")
     log_level: Literal["debug", "info", "warning"] = Field(

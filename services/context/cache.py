@@ -7,17 +7,20 @@ forgotten meanwhile, because the thread was deleted, does not come back.
 
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from counterfoil.types.v1.runtime_pb2 import SessionRuntime
 
-from services.context.materializer import materialize
+from services.context.admission import Anchor
+from services.context.estimates import text_tokens
+from services.context.losses import NO_LOSSES, Losses
+from services.context.materializer import Blobs, materialize
 from services.context.recipe import Frame, ThreadKey, frame_of
-from services.context.reducer import Effective, Use
+from services.context.reducer import Item, Use
 
 
 class RunningHash(Protocol):
@@ -40,26 +43,56 @@ BYTES_MAX = 64 * 2**20
 """Bytes of messages that are kept in memory by default."""
 
 
+class Messages(NamedTuple):
+    """A history as joined messages, and what has to be known of it to go on."""
+
+    joined: bytes = b""
+    media_bytes: int = 0
+    media_tokens: int = 0
+    image_bytes: int = 0
+    anchor: Anchor | None = None
+
+
 class Warm:
     """A thread's history as message bytes, through the transcript head (`seq`, `digest`).
 
     The messages lie where the last request was made: in front of them its head, behind them its
     tail. So the next one is made by writing what is new, and none of the rest is copied, provided
-    that nobody still holds the bytes of the last one.
+    that nobody still holds the bytes of the last one. It is of one state of the thread's losses:
+    another one is another history.
     """
 
-    def __init__(self, seq: int = 0, digest: bytes = b"", messages: bytes = b"") -> None:
+    def __init__(
+        self,
+        seq: int = 0,
+        digest: bytes = b"",
+        messages: Messages = Messages(),  # noqa: B008 - immutable
+        losses: Losses = NO_LOSSES,
+    ) -> None:
         self.seq = seq
         self.digest = digest
+        self.losses = losses
         self.open: tuple[Use, ...] = ()
         self.stored: tuple[bytes, ...] = ()
         """Where the frame's parts are stored for this thread; empty while that is not known."""
         self.kept_seq = seq
         """Through where it is kept for later processes; see `prefixes`."""
+        self.image_bytes = messages.image_bytes
+        """Bytes of result images in it; see `materialize`."""
+        self.anchor = messages.anchor
+        """The newest answer that was measured."""
+        self.snapshot_id = ""
+        """The newest snapshot that was made of it with this frame; empty for none."""
+        self.trusted_id = ""
+        """A snapshot that it is known to begin with, frame included; empty for none."""
+        self._media_bytes = messages.media_bytes
+        self.media_tokens = messages.media_tokens
+        """What the media in its messages cost."""
+        self._bytes = len(messages.joined) + 1 if messages.joined else 0
         self._frame: Frame | None = None
-        self._new = [messages] if messages else []
+        self._new = [messages.joined] if messages.joined else []
         """Messages that no request has had yet."""
-        self._new_bytes = len(messages)
+        self._new_bytes = len(messages.joined)
         self._made = BytesIO()
         self._head = b""
         self._end = 0
@@ -72,29 +105,51 @@ class Warm:
         frame = 0 if self._frame is None else self._frame.size
         return self._end + self._new_bytes + frame
 
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of its messages."""
+        return text_tokens(self.text_bytes) + self.media_tokens
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of its messages that are no media."""
+        return max(0, self._bytes - 1) - self._media_bytes
+
     def frame(self, runtime: SessionRuntime) -> Frame:
         """What stands around the messages; made anew only when the runtime is another."""
         if self._frame is None or self._frame.runtime != runtime:
             self._frame, self.stored = frame_of(runtime), ()
+            self.snapshot_id = self.trusted_id = ""
         return self._frame
 
-    def extend(self, effective: Effective, seq: int, digest: bytes) -> None:
-        """Go on to a later head: `effective` is the reduction of what lies between."""
-        if new := materialize(effective.items):
-            joined = b",".join(new)
-            self._new.append(joined)
-            self._new_bytes += len(joined)
-        self.open = effective.open
-        self.seq, self.digest = seq, digest
+    def extend(self, items: Sequence[Item], blobs: Blobs) -> None:
+        """Write further items of its history."""
+        made = materialize(items, blobs, self.image_bytes)
+        self.image_bytes = made.image_bytes
+        for item, message in made.messages:
+            self._new.append(message.body)
+            self._new_bytes += len(message.body)
+            self._bytes += len(message.body) + 1
+            self._media_bytes += message.media_bytes
+            self.media_tokens += message.media_tokens
+            if item.measured_tokens:
+                self.anchor = Anchor(item.snapshot_id, item.measured_tokens, self.tokens)
+                if item.snapshot_id == self.snapshot_id:
+                    self.trusted_id = item.snapshot_id
+
+    def reach(self, seq: int, digest: bytes, open: tuple[Use, ...]) -> None:
+        """All items through this head are written."""
+        self.open, self.seq, self.digest = open, seq, digest
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no message."""
         return self._end == len(self._head) and not self._new
 
-    def messages(self) -> bytes:
+    def messages(self) -> Messages:
         """All messages, joined by commas."""
-        return b"".join(self._parts())
+        media = (self._media_bytes, self.media_tokens)
+        return Messages(b"".join(self._parts()), *media, self.image_bytes, self.anchor)
 
     def request(self, head: bytes, tail: bytes) -> tuple[bytes, bytes]:
         """The request's bytes and their SHA-256; only what is new since the last one is hashed."""

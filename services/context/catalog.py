@@ -36,8 +36,13 @@ class Model:
 
 
 @lru_cache(maxsize=1024)
-def lookup(model_id: str) -> Model:
-    """The model with this id, exact or dated; conservative numbers for an unknown one."""
+def lookup(model_id: str, window_tokens: int = 0) -> Model:
+    """The model with this id, exact or dated; conservative numbers for an unknown one.
+
+    `window_tokens` is the deployment's word for the endpoint, which counts more; 0 for none.
+    """
+    if window_tokens:
+        return Model(window_tokens, lookup(model_id).output_tokens_max)
     if model_id == "offline" or model_id.startswith(("offline/", "offline-")):
         return Model(_OFFLINE_WINDOW_TOKENS, _UNKNOWN_OUTPUT_TOKENS)
     return Model(_window(model_id), _output(model_id))

@@ -1,10 +1,11 @@
-"""Reads transcript and journal, and brings a thread's warm state to a named head."""
+"""Reads transcript, journal and files, and brings a thread's warm state to a named head."""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 
+from counterfoil.files.v1 import artifacts_pb2, artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -12,12 +13,18 @@ from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
 
 from foundation.errors import Failure, wrong_state
 from services.context.cache import Warm
+from services.context.losses import Losses
+from services.context.materializer import wanted_artifacts
 from services.context.prefixes import Prefixes
 from services.context.reducer import (
+    Effective,
     HistoryCorruptError,
+    Item,
     OpenCallsError,
+    opening,
     reduce,
     rewrites,
+    skipped_ids,
     wanted_operations,
 )
 
@@ -33,38 +40,52 @@ Known = Mapping[str, journal_pb2.Projection]
 
 
 class History:
-    """Read-only clients of transcript and journal."""
+    """Read-only clients of transcript, journal and files."""
 
     def __init__(
         self,
         transcript: transcript_pb2_grpc.TranscriptServiceStub,
         journal: journal_pb2_grpc.JournalServiceStub,
+        artifacts: artifacts_pb2_grpc.ArtifactServiceStub,
         prefixes: Prefixes,
     ) -> None:
         self._transcript = transcript
         self._journal = journal
+        self._artifacts = artifacts
         self._prefixes = prefixes
 
     async def current(
-        self, thread: ThreadRef, head: Head, warm: Warm | None, known: Known | None = None
+        self,
+        thread: ThreadRef,
+        head: Head,
+        warm: Warm | None,
+        losses: Losses,
+        known: Known | None = None,
     ) -> Warm:
-        """The thread at `head`, which must be the transcript's head. Reads only what `warm` lacks,
-        and of the results what is not `known`; wrong ones do not count. Without a `warm` that is on
-        the way there, goes on from what is kept.
+        """The thread at `head`, which must be the transcript's head, with these losses; `warm` is
+        of the same. Reads only what `warm` lacks, and of the results what is not `known`; wrong
+        ones do not count. Without a `warm` that is on the way there, goes on from what is kept.
 
         Raises HEAD_MISMATCH, WRONG_STATE when a call has no result, CORRUPT.
         """
         if warm is not None and await self._advance(thread, head, warm, known, through_only=False):
             return warm
-        kept = await self._prefixes.find(thread, head.seq)
+        kept = await self._prefixes.find(thread, head.seq, losses)
         if kept is not None and await self._advance(thread, head, kept, through_only=False):
             return kept
-        return await self._cold(thread, head, through_only=False)
+        return await self._cold(thread, head, losses, through_only=False)
 
-    async def past(self, thread: ThreadRef, head: Head) -> Warm:
-        """The thread as it was at `head`, from its entries alone. Raises CORRUPT when the
-        transcript never was there."""
-        return await self._cold(thread, head, through_only=True)
+    async def past(self, thread: ThreadRef, head: Head, losses: Losses) -> Warm:
+        """The thread as it was at `head` with these losses, from its entries alone. Raises CORRUPT
+        when the transcript never was there."""
+        return await self._cold(thread, head, losses, through_only=True)
+
+    async def items(self, thread: ThreadRef, head: Head, losses: Losses) -> list[Item]:
+        """All of effective history at `head`: what plans and summaries are made from."""
+        entries = await self._entries(thread, head, losses)
+        wanted = wanted_operations(entries)
+        opening, effective = await self._reduced(thread, entries, losses, wanted)
+        return [*opening, *effective.items]
 
     async def _advance(
         self,
@@ -92,24 +113,70 @@ class History:
         _check_end(warm, head)
         return True
 
-    async def _cold(self, thread: ThreadRef, head: Head, *, through_only: bool) -> Warm:
-        warm = Warm()
-        if await self._advance(thread, head, warm, through_only=through_only):
-            return warm
+    async def _cold(
+        self, thread: ThreadRef, head: Head, losses: Losses, *, through_only: bool
+    ) -> Warm:
+        if losses.checkpoint is None:
+            warm = Warm(losses=losses)
+            if await self._advance(thread, head, warm, through_only=through_only):
+                return warm
         # A late entry may say that an early one is skipped: all are read before one is reduced.
-        warm = Warm()
-        entries: list[transcript_pb2.Entry] = []
-        async with aclosing(self._pages(thread, 0, head, through_only)) as pages:
+        entries = await self._entries(thread, head, losses, through_only=through_only)
+        wanted = wanted_operations(entries)
+        opening, effective = await self._reduced(thread, entries, losses, wanted)
+        warm = Warm(losses=losses)
+        await self._write(thread, warm, [*opening, *effective.items])
+        last = entries[-1] if entries else losses.checkpoint
+        if isinstance(last, transcript_pb2.Entry):
+            warm.reach(last.seq, last.digest, effective.open)
+        elif last is not None:
+            warm.reach(last.through_seq, last.through_digest, effective.open)
+        _check_end(warm, head)
+        return warm
+
+    async def _entries(
+        self, thread: ThreadRef, head: Head, losses: Losses, *, through_only: bool = False
+    ) -> list[transcript_pb2.Entry]:
+        """All entries behind the checkpoint, through `head`."""
+        checkpoint, entries = losses.checkpoint, list[transcript_pb2.Entry]()
+        async with aclosing(
+            self._pages(thread, losses.covered_through, head, through_only)
+        ) as pages:
             async for page in pages:
+                if checkpoint is not None and not entries:
+                    covered = Head(seq=checkpoint.through_seq, digest=checkpoint.through_digest)
+                    if page.before != covered:
+                        raise _corrupt(f"checkpoint {checkpoint.id} covers another transcript")
                 entries += page.entries
+        return entries
+
+    async def _reduced(
+        self,
+        thread: ThreadRef,
+        entries: Sequence[transcript_pb2.Entry],
+        losses: Losses,
+        wanted: Sequence[str],
+    ) -> tuple[tuple[Item, ...], Effective]:
+        anchor = await self._anchor(thread, entries, losses)
+        projections = await self._projections(thread, wanted)
         try:
-            await self._extend(thread, warm, entries)
+            return opening(losses, anchor), reduce(entries, projections, losses)
         except HistoryCorruptError as error:
             raise _corrupt(str(error)) from error
         except OpenCallsError as error:
             raise wrong_state(str(error)) from error
-        _check_end(warm, head)
-        return warm
+
+    async def _anchor(
+        self, thread: ThreadRef, entries: Sequence[transcript_pb2.Entry], losses: Losses
+    ) -> transcript_pb2.Entry | None:
+        """The input of the turn that the checkpoint cuts through, unless it is skipped by now."""
+        if losses.checkpoint is None or losses.checkpoint.anchor_seq == 0:
+            return None
+        seq = losses.checkpoint.anchor_seq
+        found = (await self._ask(thread, seq - 1, seq)).entries
+        if not found:
+            raise _corrupt(f"transcript entry {seq} is missing")
+        return None if found[0].id in skipped_ids(entries) else found[0]
 
     async def _extend(
         self,
@@ -122,8 +189,28 @@ class History:
             known = known or {}
             wanted = [id for id in wanted_operations(entries) if id not in known]
             projections = {**known, **await self._projections(thread, wanted)}
-            effective = reduce(entries, projections, warm.open)
-            warm.extend(effective, entries[-1].seq, entries[-1].digest)
+            effective = reduce(entries, projections, warm.losses, warm.open)
+            await self._write(thread, warm, effective.items)
+            warm.reach(entries[-1].seq, entries[-1].digest, effective.open)
+
+    async def _write(self, thread: ThreadRef, warm: Warm, items: Sequence[Item]) -> None:
+        wanted = wanted_artifacts(items, warm.image_bytes)
+        warm.extend(items, await self._blobs(thread, wanted) if wanted else {})
+
+    async def _blobs(self, thread: ThreadRef, artifact_ids: Sequence[str]) -> dict[str, bytes]:
+        """The bytes of those artifacts that are still kept. Fails while the store cannot be asked:
+        a request that says less because of that would be another history."""
+        blobs: dict[str, bytes] = {}
+        for id in dict.fromkeys(artifact_ids):
+            request = artifacts_pb2.ReadArtifactRequest(
+                workspace_id=thread.workspace_id, session_id=thread.session_id, artifact_id=id
+            )
+            try:
+                blobs[id] = (await self._artifacts.ReadArtifact(request)).body
+            except Failure as failure:
+                if failure.reason != reasons.ERROR_REASON_NOT_FOUND:
+                    raise
+        return blobs
 
     async def _pages(
         self, thread: ThreadRef, after: int, head: Head, through_only: bool

@@ -18,18 +18,29 @@ them but refuses them on resend, which would brick the thread; all are decided b
 - the second and later `tool_use` of one id within an answer, and their results;
 - blank texts of results; a result without text has no `content`.
 
+Images of results are sent as long as all images before them and this one fit a budget of bytes: the
+oldest first, so that what is in an earlier request stays there. One that does not fit is named.
+
 An input of which nothing remains says so in a fixed text, because a turn needs a user message.
 """
 
-from collections.abc import Iterable, Sequence
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from counterfoil.types.v1 import model_pb2, runtime_pb2
 
+from foundation import artifacts
+from foundation.projections import Artifact, Text
+from services.context.estimates import IMAGE_TOKENS, media_of
 from services.context.reducer import Item, Result, block_head
 
-VERSION = 3
+VERSION = 4
 """Raised whenever the bytes for the same history change."""
+
+IMAGE_BYTES_MAX = 12 * 2**20
+"""Bytes of result images in one request, before base64."""
 
 _EMPTY_INPUT = b'{"type":"text","text":"(an empty message)"}'
 _CACHING = b'"cache_control":{"type":"ephemeral"}'
@@ -43,7 +54,12 @@ _EFFORTS = {
     model_pb2.MODEL_EFFORT_MAX: b"max",
 }
 _SPEEDS = {model_pb2.MODEL_SPEED_STANDARD: b"standard", model_pb2.MODEL_SPEED_FAST: b"fast"}
+_TEXT = b'{"type":"text","text":%b}'
+_IMAGE = b'{"type":"image","source":{"type":"base64","media_type":%b,"data":"%b"}}'
 _encode = msgspec.json.Encoder().encode
+
+GONE_TEXT = "(the stored copy is not kept any more)"
+"""What stands for an artifact whose bytes are gone."""
 
 
 def request_head(runtime: runtime_pb2.SessionRuntime, output_tokens_max: int) -> bytes:
@@ -52,12 +68,8 @@ def request_head(runtime: runtime_pb2.SessionRuntime, output_tokens_max: int) ->
         b'"model":' + _encode(runtime.model),
         b'"max_tokens":' + _encode(output_tokens_max),
         *_options(runtime),
+        *_prompt(runtime),
     ]
-    if runtime.system:
-        members.append(b'"system":' + _encode(runtime.system))
-    if runtime.tools:
-        tools = b",".join(_tool(tool) for tool in runtime.tools)
-        members.append(b'"tools":[' + tools + b"]")
     return b"{" + b",".join(members) + b',"messages":['
 
 
@@ -71,9 +83,85 @@ def request_tail(*, stream: bool) -> bytes:
     return b'],"stream":true}' if stream else b"]}"
 
 
-def materialize(items: Iterable[Item]) -> list[bytes]:
-    """The messages of a history, exact JSON each, to be joined by commas."""
-    return [message for item in items if (message := _message(item)) is not None]
+def summary_tail(instruction: str, *, has_tools: bool) -> bytes:
+    """What stands behind the messages of a request for a summary: the instruction as the last
+    message. The tools stay declared, because history uses them, and none may be called."""
+    asked = b'{"role":"user","content":[{"type":"text","text":%b}]}' % _encode(instruction)
+    choice = b',"tool_choice":{"type":"none"}' if has_tools else b""
+    return b"," + asked + b"]" + choice + b"}"
+
+
+def count_body(runtime: runtime_pb2.SessionRuntime, messages: bytes) -> bytes:
+    """What a provider's counting endpoint is asked: model, system prompt, tools and messages."""
+    members = [b'"model":' + _encode(runtime.model), *_prompt(runtime)]
+    return b"{" + b",".join(members) + b',"messages":[' + messages + b"]}"
+
+
+class Message(NamedTuple):
+    """One message, exact JSON, and the media in it: see `estimates.Media`."""
+
+    body: bytes
+    media_bytes: int
+    media_tokens: int
+
+
+class Materialized(NamedTuple):
+    """Messages, to be joined by commas, and the bytes of result images through their end."""
+
+    messages: list[tuple[Item, Message]]
+    image_bytes: int
+
+
+Blobs = Mapping[str, bytes]
+"""Bytes of artifacts by id."""
+
+
+def wanted_artifacts(items: Iterable[Item], image_bytes: int) -> list[str]:
+    """Artifacts whose bytes `materialize` needs for these items, behind so many bytes of images."""
+    images, wanted = _Images(image_bytes), list[str]()
+    for item in items:
+        for result in _first_of_each(item.results):
+            taken = map(images.take, result.parts)
+            wanted += [part.id for part in taken if part is not None]
+    return wanted
+
+
+def materialize(items: Iterable[Item], blobs: Blobs, image_bytes: int = 0) -> Materialized:
+    """The messages of a history that follows one with so many bytes of result images.
+
+    An artifact that is wanted and not among the blobs is gone for good.
+    """
+    images = _Images(image_bytes)
+    messages = [
+        (item, message) for item in items if (message := _message(item, blobs, images)) is not None
+    ]
+    return Materialized(messages, images.used)
+
+
+class _Images:
+    """The budget of result images, oldest first."""
+
+    def __init__(self, used: int) -> None:
+        self.used = used
+
+    def take(self, part: Text | Artifact) -> Artifact | None:
+        """The part, if it is an image that is sent."""
+        if not isinstance(part, Artifact) or not part.media_type.startswith("image/"):
+            return None
+        if self.used + part.size > IMAGE_BYTES_MAX:
+            return None
+        self.used += part.size
+        return part
+
+
+def _prompt(runtime: runtime_pb2.SessionRuntime) -> list[bytes]:
+    members: list[bytes] = []
+    if runtime.system:
+        members.append(b'"system":' + _encode(runtime.system))
+    if runtime.tools:
+        tools = b",".join(_tool(tool) for tool in runtime.tools)
+        members.append(b'"tools":[' + tools + b"]")
+    return members
 
 
 def _options(runtime: runtime_pb2.SessionRuntime) -> list[bytes]:
@@ -99,35 +187,55 @@ def _tool(tool: runtime_pb2.ToolBinding) -> bytes:
     )
 
 
-def _message(item: Item) -> bytes | None:
+def _message(item: Item, blobs: Blobs, images: _Images) -> Message | None:
+    media = _Media()
     match item.kind:
         case "input":
-            blocks = _resendable(item.blocks) or [_EMPTY_INPUT]
-            return _written(b"user", blocks)
+            blocks = _resendable(item.blocks, media) or [_EMPTY_INPUT]
+            return media.message(b"user", blocks)
         case "answer":
-            blocks = _without_last_thinking(_resendable(item.blocks))
-            return _written(b"assistant", blocks) if blocks else None
+            blocks = _without_last_thinking(_resendable(item.blocks, media))
+            return media.message(b"assistant", blocks) if blocks else None
         case "results":
-            blocks = [*_results(item.results), *_resendable(item.blocks)]
-            return _written(b"user", blocks or [_EMPTY_INPUT])
+            results = [_result(one, blobs, images, media) for one in _first_of_each(item.results)]
+            blocks = [*results, *_resendable(item.blocks, media)]
+            return media.message(b"user", blocks or [_EMPTY_INPUT])
+        case "summary":
+            return media.message(b"user", item.blocks)
 
 
-def _written(role: bytes, blocks: Sequence[bytes]) -> bytes:
-    return b'{"role":"%b","content":[%b]}' % (role, b",".join(blocks))
+class _Media:
+    """What of a message is no text."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.tokens = 0
+
+    def add(self, length: int, tokens: int) -> None:
+        self.bytes += length
+        self.tokens += tokens
+
+    def message(self, role: bytes, blocks: Sequence[bytes]) -> Message:
+        body = b'{"role":"%b","content":[%b]}' % (role, b",".join(blocks))
+        return Message(body, self.bytes, self.tokens)
 
 
-def _resendable(blocks: Iterable[bytes]) -> list[bytes]:
+def _resendable(blocks: Iterable[bytes], media: _Media) -> list[bytes]:
     kept: list[bytes] = []
     ids: set[str] = set()
     for block in blocks:
         head = block_head(block)
-        if head.type == "text" and _is_blank(bytes(head.text)):
-            continue
-        if head.type == "tool_use":
+        if head.type == "text":
+            if _is_blank(bytes(head.text)):
+                continue
+        elif head.type == "tool_use":
             id = msgspec.json.decode(head.id, type=str)
             if id in ids:
                 continue
             ids.add(id)
+        elif head.type in ("image", "document"):
+            found = media_of(block, head)
+            media.add(found.bytes, found.tokens)
         kept.append(block)
     return kept
 
@@ -149,18 +257,33 @@ def _is_blank(raw: bytes) -> bool:
     return not text or text.isspace()
 
 
-def _results(results: Iterable[Result]) -> list[bytes]:
-    written: list[bytes] = []
-    ids: set[str] = set()
+def _first_of_each(results: Iterable[Result]) -> list[Result]:
+    """The results without those of repeated ids."""
+    kept: dict[str, Result] = {}
     for result in results:
-        if result.use.id not in ids:
-            ids.add(result.use.id)
-            written.append(_result(result))
-    return written
+        kept.setdefault(result.use.id, result)
+    return list(kept.values())
 
 
-def _result(result: Result) -> bytes:
-    parts = [b'{"type":"text","text":%b}' % text for text in result.texts if not _is_blank(text)]
+def _result(result: Result, blobs: Blobs, images: _Images, media: _Media) -> bytes:
+    parts = [
+        written
+        for part in result.parts
+        if (written := _part(part, blobs, images, media)) is not None
+    ]
     content = b',"content":[%b]' % b",".join(parts) if parts else b""
     error = b',"is_error":true' if result.is_error else b""
     return b'{"type":"tool_result","tool_use_id":%b%b%b}' % (result.use.raw_id, content, error)
+
+
+def _part(part: Text | Artifact, blobs: Blobs, images: _Images, media: _Media) -> bytes | None:
+    if isinstance(part, Text):
+        return None if _is_blank(part.raw) else _TEXT % part.raw
+    if images.take(part) is None:
+        return _TEXT % _encode(artifacts.line(part))
+    body = blobs.get(part.id)
+    if body is None:
+        return _TEXT % _encode(GONE_TEXT)
+    data = base64.b64encode(body)
+    media.add(len(data), IMAGE_TOKENS)
+    return _IMAGE % (_encode(part.media_type), data)

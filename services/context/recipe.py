@@ -33,6 +33,25 @@ class Recipe(msgspec.Struct, frozen=True, array_like=True):
     request_digest: bytes
     request_bytes: int
     version: int = 1
+    losses_version: int = 0
+    """The thread's losses that it was made with; see `losses`."""
+    transitions: int = 0
+    transitions_digest: bytes = b""
+    checkpoint_id: str = ""
+    size_source: str = "estimate"
+    """What the tokens were taken from; see `admission.Size`."""
+    anchor_snapshot_id: str = ""
+    anchor_tokens: int = 0
+    recovery: str = ""
+    """With an overflow: what was done about it, `images` or `compaction`."""
+    overflowed_snapshot_id: str = ""
+    """The request that the provider refused before this one."""
+    reason: str = ""
+    """Why history was changed for it: `pruned`, `compacted`, `images`; empty when it was not."""
+    purpose: str = "working"
+    """`working` or `summary`."""
+    tail: bytes = b""
+    """Address of the part behind the messages; empty for the usual tail."""
 
 
 class _Pins(msgspec.Struct, frozen=True):
@@ -83,9 +102,12 @@ def thread_key(thread: ThreadRef) -> ThreadKey:
     return thread.workspace_id, thread.session_id, thread.thread_id
 
 
-def snapshot_id(key: ThreadKey, turn_id: str, round: int, attempt: Attempt) -> str:
-    """The one snapshot of an attempt."""
-    return ids.derived("snapshot", *key, turn_id, round, attempt.epoch, attempt.number)
+def snapshot_id(
+    key: ThreadKey, turn_id: str, round: int, attempt: Attempt, plan_id: str = ""
+) -> str:
+    """The one snapshot of an attempt, or of the summary that it needs first."""
+    plan = [plan_id] if plan_id else []
+    return ids.derived("snapshot", *key, turn_id, round, attempt.epoch, attempt.number, *plan)
 
 
 def _pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
@@ -114,15 +136,21 @@ def frame_of(runtime: runtime_pb2.SessionRuntime) -> Frame:
     """What the requests of a runtime are made with."""
     kept = runtime_pb2.SessionRuntime()
     kept.CopyFrom(runtime)  # the given one is a part of a larger message
-    limits = limits_of(catalog.lookup(runtime.model))
+    limits = limits_of(catalog.lookup(runtime.model, runtime.profile.window_tokens))
     head = materializer.request_head(runtime, limits.output_tokens_max)
     betas = materializer.request_betas(runtime)
     return Frame(kept, limits, head, betas, _pins_of(runtime, limits))
 
 
-def addresses_of(key: bytes, frame: Frame) -> tuple[bytes, ...]:
-    """Content addresses of a frame's parts in a workspace with this key."""
-    return tuple(_address_of(key, part) for part in frame.parts)
+def for_summary(made: Recipe, tail: bytes) -> Recipe:
+    """The recipe of a request for a summary; `tail` is the address of what stands behind its
+    messages."""
+    return msgspec.structs.replace(made, purpose="summary", tail=tail, stream=False)
+
+
+def addresses_of(key: bytes, *parts: bytes) -> tuple[bytes, ...]:
+    """Content addresses of parts in a workspace with this key."""
+    return tuple(_address_of(key, part) for part in parts)
 
 
 def _address_of(key: bytes, body: bytes) -> bytes:
@@ -170,4 +198,10 @@ def summary_of(
         request_digest=recipe.request_digest,
         request_bytes=recipe.request_bytes,
         input_tokens_estimate=recipe.input_tokens_estimate,
+        transition_head=(
+            Head(seq=recipe.transitions, digest=recipe.transitions_digest)
+            if recipe.transitions
+            else None
+        ),
+        checkpoint_id=recipe.checkpoint_id,
     )

@@ -1,11 +1,11 @@
-"""The one reducer: entries and projections to effective history. Pure (law 5).
+"""The one reducer: entries, projections, transitions and a checkpoint to effective history. Pure
+(law 5).
 
-Live rounds, later turns, restart, rebuilding and audit all call `reduce`; nothing else decides what
-the model sees. It is a left fold: reducing a longer transcript begins with the items of a shorter
-one, so the cache may go on where it stopped, by giving the calls that were open there. Only an
-entry that makes earlier ones be skipped breaks that (`rewrites`).
-
-Transitions and checkpoints, when they come, become arguments of `reduce`.
+Live rounds, later turns, restart, budgeting, summaries, forks, rebuilding and audit all call
+`reduce`; nothing else decides what the model sees. It is a left fold: reducing a longer transcript
+begins with the items of a shorter one, so the cache may go on where it stopped, by giving the calls
+that were open there. Only an entry that makes earlier ones be skipped breaks that (`rewrites`), and
+a new transition or checkpoint, which its `Losses` tell.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,20 @@ import msgspec
 from counterfoil.journal.v1.journal_pb2 import Projection
 from counterfoil.transcript.v1 import transcript_pb2 as pb
 
+from foundation import projections as reading
 from foundation.digests import digest
-from foundation.outcomes import failure_text
+from foundation.projections import Artifact, Text
+from services.context.losses import NO_LOSSES, Losses, Target
+from services.context.transitions import INPUT_PART, WITHHELD, Folded, fold, omitted_blocks
 
-PROJECTION_DOMAIN = "counterfoil.projection.v1"
+INPUT_DOMAIN = "counterfoil.input.v1"
+"""Domain of the digest of an input's blocks, which a transition of them names as its source."""
+
+OMITTED_BLOCK = b'{"type":"text","text":"(something was left out here to make the request fit)"}'
+"""What stands for a block of an input that was left out."""
+
+WITHHELD_BLOCK = b'{"type":"text","text":"(this message cannot be shown)"}'
+"""What stands for an input whose record of changes cannot be read."""
 
 _INPUT = pb.TRANSCRIPT_ENTRY_KIND_INPUT
 _ANSWER = pb.TRANSCRIPT_ENTRY_KIND_ANSWER
@@ -49,23 +59,36 @@ class Use:
     raw_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What the model sees of one call: the exact JSON strings of its texts."""
+class Result(NamedTuple):
+    """What the model sees of one call."""
 
     use: Use
-    texts: tuple[bytes, ...]
+    parts: tuple[Text | Artifact, ...]
     is_error: bool
+    operation_id: str = ""
+    digest: bytes = b""
+    """Of its effective projection, 32 bytes."""
+    ordinal: int = 0
+    """How many transitions it has had."""
 
 
 class Item(NamedTuple):
     """One piece of effective history. `blocks` are exact JSON, behind the results if there are
     any."""
 
-    kind: Literal["input", "answer", "results"]
+    kind: Literal["input", "answer", "results", "summary"]
     seq: int
     blocks: tuple[bytes, ...] = ()
     results: tuple[Result, ...] = ()
+    turn_id: str = ""
+    measured_tokens: int = 0
+    """With an answer: what the provider said that request and answer take; 0 for unknown."""
+    snapshot_id: str = ""
+    """With an answer: the request that it answers."""
+    ordinal: int = 0
+    """With an input: how many transitions it has had."""
+    entry_digest: bytes = b""
+    """Chain digest of the transcript at its entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +99,32 @@ class Effective:
     open: tuple[Use, ...]
 
 
+_ITEM_DOMAIN = "counterfoil.item.v1"
+_EFFECTIVE_DOMAIN = "counterfoil.effective.v1"
+
+
+def item_digest(item: Item) -> bytes:
+    """What an item shows, whatever session it is in; 32 bytes."""
+    results = [
+        digest(
+            _ITEM_DOMAIN,
+            one.use.raw_id,
+            b"%d" % one.use.block_index,
+            one.digest,
+            b"%d" % one.is_error,
+        )
+        for one in item.results
+    ]
+    return digest(_ITEM_DOMAIN, item.kind.encode(), *results, *item.blocks)
+
+
+def effective_digest(before: bytes, items: Iterable[Item]) -> bytes:
+    """The digest of an effective history that goes on from one with the digest `before`."""
+    for item in items:
+        before = digest(_EFFECTIVE_DOMAIN, before, item_digest(item))
+    return before
+
+
 class BlockHead(msgspec.Struct):
     """What is looked at in a block; everything else stays bytes."""
 
@@ -84,20 +133,18 @@ class BlockHead(msgspec.Struct):
     text: msgspec.Raw = msgspec.Raw()
 
 
-class _Part(msgspec.Struct):
-    kind: str
-    text: msgspec.Raw = msgspec.Raw()
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cache_creation_input_tokens: int | None = 0
+    cache_read_input_tokens: int | None = 0
 
 
-class _Body(msgspec.Struct):
-    v: int
-    kind: str
-    parts: list[_Part] = []
-    is_error: bool = False
-    code: str = ""
+class _Envelope(msgspec.Struct):
+    usage: _Usage | None = None
 
 
-_BODY = msgspec.json.Decoder(_Body)
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
 _BLOCK = msgspec.json.Decoder(BlockHead)
 
 
@@ -108,14 +155,14 @@ def block_head(block: bytes) -> BlockHead:
 
 def rewrites(entries: Sequence[pb.Entry]) -> bool:
     """Whether these entries change what entries before them mean: reduce from the start then."""
-    skipped = _skipped(entries)
+    skipped = skipped_ids(entries)
     return bool(skipped) and not skipped <= {entry.id for entry in entries}
 
 
 def wanted_operations(entries: Iterable[pb.Entry]) -> list[str]:
     """Operations whose projections `reduce` needs for these entries."""
     entries = list(entries)
-    skipped = _skipped(entries)
+    skipped = skipped_ids(entries)
     return [
         reference.operation_id
         for entry in entries
@@ -124,16 +171,28 @@ def wanted_operations(entries: Iterable[pb.Entry]) -> list[str]:
     ]
 
 
+def opening(losses: Losses, anchor: pb.Entry | None) -> tuple[Item, ...]:
+    """What stands for the entries that the checkpoint covers: its summary, and the input of the
+    turn that it cuts through, if it cuts through one."""
+    checkpoint = losses.checkpoint
+    if checkpoint is None:
+        return ()
+    summary = Item("summary", checkpoint.through_seq, (checkpoint.block,))
+    return (summary,) if anchor is None else (summary, _spoken(anchor, losses))
+
+
 def reduce(
     entries: Sequence[pb.Entry],
     projections: Mapping[str, Projection],
+    losses: Losses = NO_LOSSES,
     open: tuple[Use, ...] = (),
 ) -> Effective:
     """Effective history of `entries`, which follow a history that ended with the calls `open`.
 
-    Raises HistoryCorruptError, and OpenCallsError when an entry follows a call without result.
+    With a checkpoint they begin behind what it covers; see `opening`. Raises HistoryCorruptError,
+    and OpenCallsError when an entry follows a call without result.
     """
-    skipped = _skipped(entries)
+    skipped = skipped_ids(entries)
     items: list[Item] = []
     for entry in entries:
         if entry.kind in _SKIPPING or entry.id in skipped:
@@ -142,24 +201,42 @@ def reduce(
             raise HistoryCorruptError(f"transcript entry {entry.seq} has no content")
         if open and entry.kind != _RESULTS:
             raise OpenCallsError(f"transcript entry {entry.seq} follows {len(open)} open calls")
-        item, open = _item(entry, projections, open)
+        item, open = _item(entry, projections, losses, open)
         items.append(item)
     return Effective(tuple(items), open)
 
 
-def _skipped(entries: Iterable[pb.Entry]) -> set[str]:
+def input_digest(blocks: Iterable[bytes]) -> bytes:
+    """What the blocks of an input are known by before any transition; 32 bytes."""
+    return digest(INPUT_DOMAIN, *blocks)
+
+
+def skipped_ids(entries: Iterable[pb.Entry]) -> set[str]:
+    """Entries that these say are skipped."""
     return {id for e in entries if e.kind in _SKIPPING for id in e.content.skipped_entry_ids}
 
 
 def _item(
-    entry: pb.Entry, projections: Mapping[str, Projection], open: tuple[Use, ...]
+    entry: pb.Entry,
+    projections: Mapping[str, Projection],
+    losses: Losses,
+    open: tuple[Use, ...],
 ) -> tuple[Item, tuple[Use, ...]]:
     content = entry.content
     if entry.kind in _SPOKEN:
-        return Item("input", entry.seq, tuple(content.blocks)), ()
+        return _spoken(entry, losses), ()
     if entry.kind == _ANSWER:
         blocks = tuple(content.blocks)
-        return Item("answer", entry.seq, blocks), _uses(entry.seq, blocks)
+        item = Item(
+            "answer",
+            entry.seq,
+            blocks,
+            turn_id=entry.turn_id,
+            measured_tokens=_measured(content.envelope),
+            snapshot_id=content.snapshot_id,
+            entry_digest=entry.digest,
+        )
+        return item, _uses(entry.seq, blocks)
     if entry.kind != _RESULTS:
         raise HistoryCorruptError(f"transcript entry {entry.seq} has an unknown kind")
     if [r.block_index for r in content.results] != [use.block_index for use in open]:
@@ -167,10 +244,59 @@ def _item(
             f"transcript entry {entry.seq}: the results do not answer the calls before them"
         )
     results = tuple(
-        _result(entry.seq, reference, use, projections.get(reference.operation_id))
+        _result(entry.seq, reference, use, projections.get(reference.operation_id), losses)
         for reference, use in zip(content.results, open, strict=True)
     )
-    return Item("results", entry.seq, tuple(content.trailing_blocks), results), ()
+    item = Item(
+        "results",
+        entry.seq,
+        tuple(content.trailing_blocks),
+        results,
+        entry.turn_id,
+        entry_digest=entry.digest,
+    )
+    return item, ()
+
+
+def _spoken(entry: pb.Entry, losses: Losses) -> Item:
+    blocks = tuple(entry.content.blocks)
+    chain = losses.transitions.get(Target(entry.seq, INPUT_PART))
+    ordinal = 0
+    if chain:
+        folded = fold(input_digest(blocks), chain)
+        ordinal = folded.ordinal
+        blocks = _with_omissions(blocks, folded)
+    return Item(
+        "input",
+        entry.seq,
+        blocks,
+        (),
+        entry.turn_id,
+        ordinal=ordinal,
+        entry_digest=entry.digest,
+    )
+
+
+def _with_omissions(blocks: tuple[bytes, ...], folded: Folded) -> tuple[bytes, ...]:
+    left_out = omitted_blocks(folded)
+    if left_out is None or not left_out <= set(range(len(blocks))):
+        return (WITHHELD_BLOCK,)
+    return tuple(
+        OMITTED_BLOCK if index in left_out else block for index, block in enumerate(blocks)
+    )
+
+
+def _measured(envelope: bytes) -> int:
+    """What the usage in an answer's envelope says of request and answer together."""
+    try:
+        usage = _ENVELOPE.decode(envelope).usage if envelope else None
+    except msgspec.DecodeError:
+        return 0
+    if usage is None:
+        return 0
+    asked = (usage.input_tokens, usage.cache_creation_input_tokens, usage.cache_read_input_tokens)
+    total = sum(count or 0 for count in asked)
+    return total + (usage.output_tokens or 0) if total > 0 else 0
 
 
 def _uses(seq: int, blocks: tuple[bytes, ...]) -> tuple[Use, ...]:
@@ -189,24 +315,30 @@ def _uses(seq: int, blocks: tuple[bytes, ...]) -> tuple[Use, ...]:
 
 
 def _result(
-    seq: int, reference: pb.ResultReference, use: Use, projection: Projection | None
+    seq: int,
+    reference: pb.ResultReference,
+    use: Use,
+    projection: Projection | None,
+    losses: Losses,
 ) -> Result:
     id = reference.operation_id
     if projection is None or not projection.body:
         raise HistoryCorruptError(f"transcript entry {seq}: {id} has no projection")
-    if digest(PROJECTION_DOMAIN, projection.body) != reference.projection_digest:
+    body, digest, ordinal = projection.body, reference.projection_digest, 0
+    if reading.digest(body) != digest:
         raise HistoryCorruptError(f"transcript entry {seq}: the projection of {id} was changed")
+    if losses.transitions:
+        chain = losses.transitions.get(Target(seq, reference.block_index))
+        if chain:
+            folded = fold(digest, chain)
+            body, digest, ordinal = folded.replacement, folded.digest, folded.ordinal
     try:
-        body = _BODY.decode(projection.body)
-    except msgspec.DecodeError:
-        raise HistoryCorruptError(
-            f"transcript entry {seq}: the projection of {id} cannot be read"
-        ) from None
-    if body.v == 1 and body.kind == "failure":
-        text = msgspec.json.encode(failure_text(body.code))
-        return Result(use, (text,), is_error=True)
-    if body.v == 1 and body.kind == "content" and all(p.kind == "text" for p in body.parts):
-        return Result(use, tuple(bytes(part.text) for part in body.parts), body.is_error)
-    raise HistoryCorruptError(
-        f"transcript entry {seq}: the projection of {id} is of an unknown version"
-    )
+        shown = reading.read(body)
+    except ValueError:
+        if ordinal:
+            shown = reading.read(WITHHELD)
+        else:
+            raise HistoryCorruptError(
+                f"transcript entry {seq}: the projection of {id} is of an unknown version"
+            ) from None
+    return Result(use, shown.parts, shown.is_error, id, digest, ordinal)

@@ -1,6 +1,8 @@
 """Tables of the context authority. Snapshots are recipes and hold no message; `prefixes` is the one
 table that holds a copy of history, sealed, and can be emptied at any time."""
 
+from typing import Any
+
 import sqlalchemy as sa
 
 metadata = sa.MetaData(schema="context")
@@ -22,6 +24,9 @@ fences = sa.Table(
     sa.Column("epoch_max", sa.BigInteger, nullable=False),
     # Counts snapshots, which are ordered by the count.
     sa.Column("snapshots", sa.BigInteger, nullable=False),
+    # Counts the records of transitions, checkpoints and revocations: who records more, or stores a
+    # snapshot, names the count that it decided on.
+    sa.Column("losses", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
 
 snapshots = sa.Table(
@@ -72,9 +77,74 @@ prefixes = sa.Table(
     # The transcript head that the messages go through.
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("digest", sa.LargeBinary, nullable=False),
-    # The materializer that made them.
+    # The materializer that made them, and the thread's count of records then.
     sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("losses", sa.BigInteger, nullable=False),
     sa.Column("messages_sealed", sa.LargeBinary, nullable=False),
+)
+
+
+def _recorded() -> list[sa.Column[Any]]:
+    """What transitions and checkpoints have both; see `losses.py`."""
+    return [
+        # The thread's count of records, with this one.
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("turn_id", sa.Text, nullable=False),
+        sa.Column("round", sa.Integer, nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column(
+            "recorded_at",
+            sa.DateTime(timezone=True),
+            nullable=False,
+            server_default=sa.text("now()"),
+        ),
+        # Null once a redaction erased it. A trigger refuses every other change.
+        sa.Column("sealed", sa.LargeBinary),
+    ]
+
+
+transitions = sa.Table(
+    "transitions",
+    metadata,
+    *_thread(),
+    # Position among the thread's transitions, from 1, without gaps.
+    sa.Column("hw", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("target_seq", sa.BigInteger, nullable=False),
+    sa.Column("part", sa.Integer, nullable=False),
+    sa.Column("ordinal", sa.Integer, nullable=False),
+    sa.Column("chain_digest", sa.LargeBinary, nullable=False),
+    *_recorded(),
+    sa.Index(
+        "transitions_target",
+        *("workspace_id", "session_id", "thread_id", "target_seq", "part", "ordinal"),
+        unique=True,
+    ),
+    sa.Index("transitions_id", "workspace_id", "session_id", "thread_id", "id", unique=True),
+)
+
+checkpoints = sa.Table(
+    "checkpoints",
+    metadata,
+    *_thread(),
+    # Position in the thread's chain of checkpoints, from 1, without gaps.
+    sa.Column("ordinal", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("through_seq", sa.BigInteger, nullable=False),
+    # Made by the session that this one was forked from: published there.
+    sa.Column("is_copied", sa.Boolean, nullable=False),
+    *_recorded(),
+    sa.Index("checkpoints_id", "workspace_id", "session_id", "thread_id", "id", unique=True),
+)
+
+# Written only together with a redaction of something that the checkpoint covers.
+revocations = sa.Table(
+    "revocations",
+    metadata,
+    *_thread(),
+    sa.Column("ordinal", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("transition_id", sa.Text, nullable=False),
 )
 
 access = sa.Table(

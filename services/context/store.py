@@ -24,8 +24,9 @@ SELECT epoch_max FROM context.fences
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
 """
 
-# $4 epoch, $5 id, $6 turn, $7 round, $8 and $9 attempt, $10 recipe, $11 its parts' addresses.
-# Nothing is stored while one of the parts is not there for this thread.
+# $4 epoch, $5 id, $6 turn, $7 round, $8 and $9 attempt, $10 recipe, $11 its parts' addresses, $12
+# the count of records that it was made with. Nothing is stored while one of the parts is not there
+# for this thread, or the thread has other records by now.
 PUT_SNAPSHOT = """
 WITH known AS (
     SELECT count(*) = cardinality($11::bytea[]) AS complete FROM context.part_uses
@@ -35,7 +36,7 @@ WITH known AS (
     VALUES ($1, $2, $3, $4, 1)
     ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
     SET epoch_max = excluded.epoch_max, snapshots = f.snapshots + 1
-    WHERE f.epoch_max <= excluded.epoch_max
+    WHERE f.epoch_max <= excluded.epoch_max AND f.losses = $12::bigint
     RETURNING snapshots
 ), stored AS (
     INSERT INTO context.snapshots (workspace_id, session_id, thread_id, id, turn_id, round,
@@ -46,10 +47,10 @@ WITH known AS (
     RETURNING id
 )
 SELECT EXISTS (SELECT FROM fence) AS admitted, (SELECT complete FROM known) AS complete,
-       EXISTS (SELECT FROM stored) AS stored, $12::integer AS call
+       EXISTS (SELECT FROM stored) AS stored, $13::integer AS call
 """
 
-# The same with the parts, for a thread that may not have used them: $12 are their sealed bodies. An
+# The same with the parts, for a thread that may not have used them: $13 are their sealed bodies. An
 # update of a part changes nothing, but locks the row against a tombstone that would take it along.
 PUT_SNAPSHOT_WITH_PARTS = """
 WITH fence AS (
@@ -57,12 +58,12 @@ WITH fence AS (
     VALUES ($1, $2, $3, $4, 1)
     ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
     SET epoch_max = excluded.epoch_max, snapshots = f.snapshots + 1
-    WHERE f.epoch_max <= excluded.epoch_max
+    WHERE f.epoch_max <= excluded.epoch_max AND f.losses = $12::bigint
     RETURNING snapshots
 ), part AS (
     INSERT INTO context.parts AS p (workspace_id, address, body_sealed)
     SELECT $1, given.address, given.body
-    FROM fence, unnest($11::bytea[], $12::bytea[]) AS given (address, body)
+    FROM fence, unnest($11::bytea[], $13::bytea[]) AS given (address, body)
     ORDER BY given.address
     ON CONFLICT (workspace_id, address) DO UPDATE SET body_sealed = p.body_sealed
     RETURNING address
@@ -117,7 +118,8 @@ ORDER BY ordinal
 
 GET_PREFIX = """
 SELECT seq, digest, messages_sealed FROM context.prefixes
-WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND version = $4 AND seq <= $5
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND version = $4 AND losses = $5
+  AND seq <= $6
 """
 
 # The lock lets snapshots of the thread pass, but no deletion (LOCK_FENCE): that waits, and then
@@ -129,11 +131,11 @@ WITH claim AS (
     FOR KEY SHARE
 )
 INSERT INTO context.prefixes
-    (workspace_id, session_id, thread_id, seq, digest, version, messages_sealed)
-SELECT $1, $2, $3, $5::bigint, $6::bytea, $7::integer, $8::bytea FROM claim
+    (workspace_id, session_id, thread_id, seq, digest, version, losses, messages_sealed)
+SELECT $1, $2, $3, $5::bigint, $6::bytea, $7::integer, $8::bigint, $9::bytea FROM claim
 ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
 SET seq = excluded.seq, digest = excluded.digest, version = excluded.version,
-    messages_sealed = excluded.messages_sealed
+    losses = excluded.losses, messages_sealed = excluded.messages_sealed
 """
 
 LOCK_FENCE = """
@@ -188,6 +190,7 @@ class NewSnapshot(NamedTuple):
     attempt_number: int
     recipe_sealed: bytes
     addresses: list[bytes]
+    losses_version: int
 
 
 async def raise_fence(c: Connection, key: ThreadKey, epoch: int) -> bool:
@@ -254,16 +257,26 @@ async def snapshots_of_turn(c: Connection, key: ThreadKey, turn_id: str) -> list
     return await c.fetch(LIST_SNAPSHOTS_OF_TURN, *key, turn_id)
 
 
-async def prefix(db: Database, key: ThreadKey, version: int, seq_max: int) -> Record | None:
-    """The thread's kept prefix, if it is of this version and ends at `seq_max` or before."""
-    return await db.fetchrow(GET_PREFIX, *key, version, seq_max)
+async def prefix(
+    db: Database, key: ThreadKey, version: int, losses: int, seq_max: int
+) -> Record | None:
+    """The thread's kept prefix, if it is of this version and these losses and ends at `seq_max` or
+    before."""
+    return await db.fetchrow(GET_PREFIX, *key, version, losses, seq_max)
 
 
 async def keep_prefix(
-    db: Database, key: ThreadKey, epoch: int, seq: int, digest: bytes, version: int, sealed: bytes
+    db: Database,
+    key: ThreadKey,
+    epoch: int,
+    seq: int,
+    digest: bytes,
+    version: int,
+    losses: int,
+    sealed: bytes,
 ) -> None:
     """Keep a prefix in place of the one before, unless the thread has seen a higher epoch."""
-    row = (seq, digest, version, sealed)
+    row = (seq, digest, version, losses, sealed)
     await db.commit_one("context.keep_prefix", KEEP_PREFIX, *key, epoch, *row)
 
 

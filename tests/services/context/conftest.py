@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from counterfoil.context.v1 import context_pb2 as pb
 from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.files.v1 import artifacts_pb2, artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -53,6 +54,25 @@ class JournalInMemory:
         )
 
 
+class ArtifactsInMemory:
+    """Answers the one question that the context asks of files."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.is_down = False
+
+    async def ReadArtifact(
+        self, request: artifacts_pb2.ReadArtifactRequest
+    ) -> artifacts_pb2.ReadArtifactResponse:
+        self.asked.append(request.artifact_id)
+        if self.is_down:
+            raise Failure(reasons.ERROR_REASON_UNAVAILABLE, "the object store is not reachable")
+        if request.artifact_id not in self.bodies:
+            raise Failure(reasons.ERROR_REASON_NOT_FOUND, "no such artifact")
+        return artifacts_pb2.ReadArtifactResponse(body=self.bodies[request.artifact_id])
+
+
 class TranscriptAsked:
     """The transcript's stub; counts the entries that were read, and their pages."""
 
@@ -97,6 +117,7 @@ class Bench:
     host: Host
     journal: JournalInMemory
     transcript: TranscriptAsked
+    artifacts: ArtifactsInMemory
     service: ContextServicer
     head: Head = field(default_factory=Head)
 
@@ -107,6 +128,7 @@ class Bench:
             self.ring,
             cast(transcript_pb2_grpc.TranscriptServiceStub, self.transcript),
             cast(journal_pb2_grpc.JournalServiceStub, self.journal),
+            cast(artifacts_pb2_grpc.ArtifactServiceStub, self.artifacts),
             cache,
         )
 
@@ -221,14 +243,16 @@ async def bench(postgres: SessionPostgres) -> AsyncGenerator[Bench]:
             asked = TranscriptAsked(
                 transcript_pb2_grpc.TranscriptServiceStub(host.channel("service"))
             )
+            artifacts = ArtifactsInMemory()
             service = ContextServicer(
                 db,
                 ring,
                 cast(transcript_pb2_grpc.TranscriptServiceStub, asked),
                 cast(journal_pb2_grpc.JournalServiceStub, journal),
+                cast(artifacts_pb2_grpc.ArtifactServiceStub, artifacts),
             )
             host.register(context_pb2_grpc.add_ContextServiceServicer_to_server, service)
-            yield Bench(dsn, db, ring, host, journal, asked, service)
+            yield Bench(dsn, db, ring, host, journal, asked, artifacts, service)
         finally:
             await db.close()
             await transcripts.close()

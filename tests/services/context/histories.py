@@ -1,6 +1,7 @@
 """Histories as entries, and strategies for them."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,8 @@ from counterfoil.transcript.v1 import transcript_pb2 as pb
 from hypothesis import strategies as st
 
 from foundation import digests
+from services.context.materializer import Blobs, materialize
+from services.context.reducer import Item
 
 INPUT = pb.TRANSCRIPT_ENTRY_KIND_INPUT
 ANSWER = pb.TRANSCRIPT_ENTRY_KIND_ANSWER
@@ -42,6 +45,11 @@ def projection(*texts: str, is_error: bool = False) -> Projection:
 
 def projection_of(body: bytes) -> Projection:
     return Projection(body=body, digest=digests.digest("counterfoil.projection.v1", body))
+
+
+def written(items: Iterable[Item], blobs: Blobs | None = None) -> list[bytes]:
+    """The messages of a history."""
+    return [message.body for _, message in materialize(items, blobs or {}).messages]
 
 
 @dataclass

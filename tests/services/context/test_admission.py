@@ -2,13 +2,23 @@
 
 import pytest
 
-from services.context.admission import Limits, estimate, fits, limits_of
+from services.context.admission import (
+    REQUEST_BYTES_MAX,
+    Anchor,
+    Limits,
+    Size,
+    fits,
+    has_room,
+    limits_of,
+    size_of,
+)
 from services.context.catalog import Model, lookup
+from services.context.estimates import text_tokens
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(0, 0), (1, 1), (3, 1), (4, 2), (299_999, 100_000)])
 def test_an_estimate_is_a_third_of_the_bytes_rounded_up(size: int, tokens: int) -> None:
-    assert estimate(size) == tokens
+    assert text_tokens(size) == tokens
 
 
 def test_output_and_one_growth_round_are_reserved() -> None:
@@ -23,12 +33,32 @@ def test_a_small_window_leaves_half_for_the_input() -> None:
 
 def test_the_limit_itself_fits_and_one_more_does_not() -> None:
     limits = limits_of(Model(200_000, 8_192))
-    edge = limits.input_tokens_limit
-    assert fits(edge - 1, limits)
-    assert fits(edge, limits)
-    assert not fits(edge + 1, limits)
-    assert fits(estimate(edge * 3), limits)
-    assert not fits(estimate(edge * 3 + 1), limits)
+    for edge, allows in (
+        (limits.input_tokens_limit, has_room),
+        (limits.input_tokens_max, fits),
+    ):
+        assert allows(Size(edge, "estimate"), 1, limits)
+        assert not allows(Size(edge + 1, "estimate"), 1, limits)
+        assert not allows(Size(1, "estimate"), REQUEST_BYTES_MAX + 1, limits)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "expected"),
+    [
+        (None, Size(1_000 + 5_000, "estimate")),
+        # 4,000 of the 5,000 were measured as 7,000 with everything in front of them.
+        (Anchor("snap_1", 7_000, 4_000), Size(8_000, "anchor", "snap_1", 7_000)),
+        (Anchor("snap_1", 300, 4_000), Size(6_000, "estimate")),
+    ],
+)
+def test_a_credible_measure_replaces_the_estimate_of_what_it_measured(
+    anchor: Anchor | None, expected: Size
+) -> None:
+    assert size_of(3_000, 12_000, 1_000, anchor) == expected
+
+
+def test_the_deployments_word_for_a_window_counts_more_than_the_catalog() -> None:
+    assert lookup("claude-3-haiku-20240307", 9_000) == Model(9_000, 4_096)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """The warm path gives the bytes of the cold one, at every head; so does what is kept. Pure."""
 
 import hashlib
+from collections.abc import Sequence
 
+from counterfoil.transcript.v1.transcript_pb2 import Entry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,11 +12,19 @@ from services.context.reducer import reduce, rewrites
 from tests.services.context.histories import History, histories
 
 
+def go_on(warm: Warm, history: History, entries: Sequence[Entry]) -> None:
+    effective = reduce(entries, history.projections, open=warm.open)
+    warm.extend(effective.items, {})
+    if entries:
+        warm.reach(entries[-1].seq, entries[-1].digest, effective.open)
+
+
 def cold(history: History, through: int) -> Warm:
     warm = Warm()
     entries = history.entries[:through]
     digest = entries[-1].digest if entries else b""
-    warm.extend(reduce(entries, history.projections), through, digest)
+    go_on(warm, history, entries)
+    warm.reach(through, digest, warm.open)
     return warm
 
 
@@ -34,7 +44,7 @@ def test_warm_bytes_and_digests_are_those_of_a_cold_start(
         if rewrites(new):
             warm = cold(history, through)
         elif new:
-            warm.extend(reduce(new, history.projections, warm.open), through, new[-1].digest)
+            go_on(warm, history, new)
         if not warm.open and data.draw(st.booleans()):
             warm = Warm(
                 warm.seq, warm.digest, warm.messages()
@@ -42,6 +52,7 @@ def test_warm_bytes_and_digests_are_those_of_a_cold_start(
         body, digest = warm.request(head, tail)
         assert body == cold(history, through).request(head, tail)[0]
         assert digest == hashlib.sha256(body).digest()
+        assert warm.tokens == cold(history, through).tokens
         bodies.append((body, digest))
     # Nothing that was handed out changes later.
     assert all(digest == hashlib.sha256(body).digest() for body, digest in bodies)

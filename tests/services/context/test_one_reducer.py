@@ -8,7 +8,7 @@ from counterfoil.types.v1 import runtime_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.context.materializer import materialize, request_head, request_tail
+from services.context.materializer import request_head, request_tail
 from services.context.reducer import (
     HistoryCorruptError,
     OpenCallsError,
@@ -25,11 +25,12 @@ from tests.services.context.histories import (
     projection_of,
     text,
     use,
+    written,
 )
 
 
 def messages_of(history: History) -> list[bytes]:
-    return materialize(reduce(history.entries, history.projections).items)
+    return written(reduce(history.entries, history.projections).items)
 
 
 def said(history: History) -> list[Any]:
@@ -39,9 +40,9 @@ def said(history: History) -> list[Any]:
 @given(histories())
 def test_a_longer_history_begins_with_the_messages_of_a_shorter_one(history: History) -> None:
     items = reduce(history.entries, history.projections).items
-    whole = materialize(items)
+    whole = written(items)
     for count in range(len(items)):
-        part = materialize(items[:count])
+        part = written(items[:count])
         assert whole[: len(part)] == part
 
 
@@ -51,7 +52,7 @@ def test_reducing_goes_on_where_it_stopped(history: History, at: int) -> None:
     if rewrites(rest):
         return
     begun = reduce(first, history.projections)
-    gone_on = reduce(rest, history.projections, begun.open)
+    gone_on = reduce(rest, history.projections, open=begun.open)
     whole = reduce(history.entries, history.projections)
     assert begun.items + gone_on.items == whole.items
     assert gone_on.open == whole.open

@@ -10,7 +10,7 @@ from counterfoil.types.v1.reference_pb2 import Fence
 from foundation.storage import SealRing
 from foundation.storage.errors import Unavailable
 from services.context import materializer, prefixes, store
-from services.context.cache import Warm
+from services.context.cache import Messages, Warm
 from services.context.prefixes import Prefixes
 from services.context.recipe import ThreadKey, thread_key
 from services.context.reducer import Use
@@ -59,7 +59,7 @@ async def started(bench: Bench, number: int = 9) -> tuple[bytes, int, ContextSer
 
 
 def _warm(seq: int, digest: bytes, messages: bytes) -> Warm:
-    warm = Warm(seq, digest, messages)
+    warm = Warm(seq, digest, Messages(messages))
     warm.kept_seq = 0
     return warm
 
@@ -96,7 +96,7 @@ async def test_a_new_process_reads_what_is_kept_and_only_the_entries_behind_it(
 
 def test_it_is_kept_anew_when_an_eighth_has_come_behind_it() -> None:
     def due(seq: int, kept_seq: int, *, size: int = 1, is_open: bool = False) -> bool:
-        warm = Warm(seq, bytes(32), bytes(size))
+        warm = Warm(seq, bytes(32), Messages(bytes(size)))
         warm.kept_seq = kept_seq
         warm.open = (Use(0, "a", b'"a"'),) if is_open else ()
         return prefixes.is_due(warm)
@@ -228,7 +228,7 @@ async def test_a_deletion_takes_along_what_is_being_kept(bench: Bench) -> None:
     await talk(bench)
     await bench.prepare()
     await kept(bench)
-    row = (bench.head.seq, bench.head.digest, materializer.VERSION, b"sealed")
+    row = (bench.head.seq, bench.head.digest, materializer.VERSION, 0, b"sealed")
     async with bench.db.commit("test") as connection:
         await connection.execute(store.KEEP_PREFIX, *KEY, 1, *row)
         # Requests of the thread go on meanwhile.

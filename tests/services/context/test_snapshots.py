@@ -17,7 +17,7 @@ from foundation.errors import Failure
 from foundation.storage.errors import SealBroken
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
 from services.context import schema, store
-from services.context.cache import Warm, WarmCache
+from services.context.cache import Messages, Warm, WarmCache
 from services.context.recipe import addresses_of
 from services.transcript import store as transcript_store
 from tests.services.context.conftest import OTHER, PROMPT, THREAD, Bench, runtime
@@ -210,8 +210,10 @@ async def test_requests_prepared_at_once_for_one_thread_are_equal(bench: Bench) 
     assert len(await bench.listed()) == 2
 
 
-async def test_a_request_at_the_limit_is_sent_and_one_token_more_is_not(bench: Bench) -> None:
-    limit = 200_000 - 8_192 - 23_192
+async def test_a_request_that_leaves_room_for_its_answer_is_sent_and_one_token_more_is_not(
+    bench: Bench,
+) -> None:
+    limit = 200_000 - 8_192
     await bench.ask(text("a"))
     room = limit * 3 - len((await bench.prepare()).body)
     await bench.answer(text("b"))
@@ -227,7 +229,10 @@ async def test_a_request_at_the_limit_is_sent_and_one_token_more_is_not(bench: B
     pinned = runtime(system=PROMPT + "!")
     response = await bench.service.PrepareRequest(bench.request(round=3, pinned=pinned), None)
     assert response.refused == pb.Refusal(
-        input_tokens_estimate=limit + 1, input_tokens_limit=limit, window_tokens=200_000
+        input_tokens_estimate=limit + 1,
+        input_tokens_limit=limit,
+        window_tokens=200_000,
+        reason=pb.REFUSAL_REASON_INPUT_TOO_LARGE,
     )
     assert await bench.listed() == snapshots
 
@@ -371,7 +376,7 @@ async def test_snapshots_grow_at_most_twice_as_fast_as_the_transcript(bench: Ben
 
 def test_the_cache_drops_the_least_recently_used_threads() -> None:
     def warm(size: int) -> Warm:
-        return Warm(messages=bytes(size))
+        return Warm(messages=Messages(bytes(size)))
 
     cache = WarmCache(bytes_max=100)
     a, b, c = (("w", "s", name) for name in "abc")
@@ -392,7 +397,7 @@ def test_the_cache_drops_the_least_recently_used_threads() -> None:
 def test_what_stands_around_the_messages_is_made_anew_for_another_runtime_only() -> None:
     warm = Warm()
     frame = warm.frame(runtime())
-    addresses = warm.stored = addresses_of(b"key", frame)
+    addresses = warm.stored = addresses_of(b"key", *frame.parts)
     assert warm.frame(runtime()) is frame
     assert warm.stored == addresses
     assert warm.frame(runtime(system="other")).head != frame.head
@@ -418,7 +423,7 @@ async def test_what_was_deleted_meanwhile_does_not_stay_warm(bench: Bench) -> No
         failpoints.install(None)
     assert cache.take((THREAD.workspace_id, THREAD.session_id, THREAD.thread_id)) is None
     with cache.loan(("w", "s", "t")) as loan:
-        loan.back = Warm(messages=b"x")
+        loan.back = Warm(messages=Messages(b"x"))
     assert cache.take(("w", "s", "t")) is not None
 
 

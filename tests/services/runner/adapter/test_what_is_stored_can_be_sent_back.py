@@ -7,11 +7,11 @@ from counterfoil.transcript.v1 import transcript_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.context.materializer import materialize
 from services.context.reducer import reduce
 from services.runner import answer as answers
 from services.runner.adapter.assemble import Answer, whole
 from services.runner.adapter.failures import ProviderFailure
+from tests.services.context.histories import written
 from tests.services.runner.adapter.support import assembled, start
 
 UNUSABLE = (
@@ -53,7 +53,7 @@ def read_back(answer: Answer) -> None:
     entry = transcript_pb2.Entry(
         seq=2, kind=transcript_pb2.TRANSCRIPT_ENTRY_KIND_ANSWER, content=content
     )
-    for message in materialize(reduce([entry], {}).items):
+    for message in written(reduce([entry], {}).items):
         json.loads(message)
 
 

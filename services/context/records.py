@@ -1,0 +1,118 @@
+"""Reads and writes a thread's losses: sealed on the way in, opened and checked on the way out."""
+
+from collections.abc import Sequence
+
+import msgspec
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+
+from foundation.errors import Failure
+from foundation.storage import Database, Record, SealBroken, SealRing
+from services.context import loss_store
+from services.context.checkpoints import Checkpoint
+from services.context.loss_store import NO_CHECKPOINT, NewCheckpoint, NewTransition
+from services.context.losses import NO_LOSSES, Losses
+from services.context.recipe import ThreadKey
+from services.context.transitions import Transition, unreadable
+
+_TRANSITION = msgspec.msgpack.Decoder(Transition)
+_CHECKPOINT = msgspec.msgpack.Decoder(Checkpoint)
+
+
+class Records:
+    """The recorded losses of all threads."""
+
+    def __init__(self, db: Database, ring: SealRing) -> None:
+        self._db = db
+        self._ring = ring
+
+    async def newest(self, key: ThreadKey) -> Losses:
+        """What the thread has lost until now."""
+        return await self.at(key, await loss_store.version(self._db, key))
+
+    async def at(self, key: ThreadKey, version: int) -> Losses:
+        """What the thread had lost at a version. Raises CORRUPT for a checkpoint that cannot be
+        read: raw history in its place would be another history."""
+        if version == 0:
+            return NO_LOSSES
+        rows = await loss_store.checkpoints(self._db, key, version)
+        valid = [row for row in rows if not row["is_revoked"]]
+        checkpoint = self._checkpoint(key, valid[-1]) if valid else None
+        covered = checkpoint.through_seq if checkpoint else 0
+        anchor = checkpoint.anchor_seq if checkpoint else 0
+        listed = await loss_store.transitions(self._db, key, version, covered, anchor)
+        head = await loss_store.transition_head(self._db, key, version)
+        shown = NO_LOSSES.with_transitions([self._transition(key, row) for row in listed], version)
+        return Losses(
+            version,
+            0 if head is None else head["hw"],
+            b"" if head is None else head["chain_digest"],
+            shown.transitions,
+            checkpoint,
+            rows[-1]["id"] if rows else "",
+            rows[-1]["ordinal"] if rows else 0,
+            bool(valid and valid[-1]["is_copied"]),
+        )
+
+    async def record_transitions(
+        self,
+        key: ThreadKey,
+        epoch: int,
+        turn: tuple[str, int],
+        before: Losses,
+        batch: Sequence[Transition],
+    ) -> Losses | None:
+        """Record a batch that was checked against `before`; None when that is not the newest any
+        more, or the fence refuses."""
+        rows, losses = list[NewTransition](), before
+        for one in batch:
+            losses = losses.with_transitions([one], before.version + 1)
+            sealed = self._ring.seal(
+                msgspec.msgpack.encode(one), *_transition_identity(key, losses.count, one.id)
+            )
+            rows.append(
+                NewTransition(
+                    losses.count, one.id, one.seq, one.part, one.ordinal, losses.digest, sealed
+                )
+            )
+        found = await loss_store.record(
+            self._db, key, epoch, before.version, *turn, rows, NO_CHECKPOINT
+        )
+        return None if found is None else losses
+
+    async def record_checkpoint(
+        self, key: ThreadKey, epoch: int, turn: tuple[str, int], before: Losses, made: Checkpoint
+    ) -> Losses | None:
+        """Record a checkpoint that was checked against `before`; None as for transitions."""
+        losses = before.with_checkpoint(made, before.version + 1)
+        bound = _checkpoint_identity(key, losses.ordinal, made.id)
+        sealed = self._ring.seal(msgspec.msgpack.encode(made), *bound)
+        row = NewCheckpoint(losses.ordinal, made.id, made.through_seq, sealed)
+        found = await loss_store.record(self._db, key, epoch, before.version, *turn, (), row)
+        return None if found is None else losses
+
+    async def checkpoints_of_round(self, key: ThreadKey, turn: tuple[str, int]) -> int:
+        """How many checkpoints a round of a turn has had."""
+        return await loss_store.checkpoints_of_round(self._db, key, *turn)
+
+    def _transition(self, key: ThreadKey, row: Record) -> Transition:
+        try:
+            bound = _transition_identity(key, row["hw"], row["id"])
+            return _TRANSITION.decode(self._ring.open(row["sealed"] or b"", *bound))
+        except (SealBroken, msgspec.DecodeError):
+            return unreadable(row["id"], row["target_seq"], row["part"], row["ordinal"])
+
+    def _checkpoint(self, key: ThreadKey, row: Record) -> Checkpoint:
+        try:
+            bound = _checkpoint_identity(key, row["ordinal"], row["id"])
+            return _CHECKPOINT.decode(self._ring.open(row["sealed"] or b"", *bound))
+        except (SealBroken, msgspec.DecodeError):
+            message = f"checkpoint {row['id']} cannot be read"
+            raise Failure(reasons.ERROR_REASON_CORRUPT, message) from None
+
+
+def _transition_identity(key: ThreadKey, hw: int, id: str) -> tuple[str | int, ...]:
+    return ("context.transitions", "sealed", *key, hw, id)
+
+
+def _checkpoint_identity(key: ThreadKey, ordinal: int, id: str) -> tuple[str | int, ...]:
+    return ("context.checkpoints", "sealed", *key, ordinal, id)
