@@ -216,6 +216,7 @@ class Preparer:
             work.recovery, work.reason = done, "compacted" if done == "compaction" else done
             return warm
         if refused.recovery == "compaction":
+            work.recovery = refused.recovery
             return None
         case = await self._case(work, warm)
         case = case.refused(aggressive_limit(case.frame.limits, refused.input_tokens_estimate))

@@ -22,6 +22,7 @@ from foundation.rpc.host import Host
 from foundation.storage import Database, SealRing
 from services.context.cache import WarmCache
 from services.context.service import ContextServicer
+from services.context.shrinking import Mode
 from services.transcript.service import Transcript
 from tests.services.context.histories import ANSWER, INPUT, RESULTS, Kind, text
 from tests.support.postgres import SessionPostgres
@@ -120,8 +121,12 @@ class Bench:
     artifacts: ArtifactsInMemory
     service: ContextServicer
     head: Head = field(default_factory=Head)
+    turns: int = 0
+    """Inputs so far: each begins a turn."""
 
-    def another(self, cache: WarmCache | None = None) -> ContextServicer:
+    def another(
+        self, cache: WarmCache | None = None, summary_mode: Mode = "extractive"
+    ) -> ContextServicer:
         """Another process of the same deployment, which knows nothing."""
         return ContextServicer(
             self.db,
@@ -130,6 +135,7 @@ class Bench:
             cast(journal_pb2_grpc.JournalServiceStub, self.journal),
             cast(artifacts_pb2_grpc.ArtifactServiceStub, self.artifacts),
             cache,
+            summary_mode,
         )
 
     async def append(self, kind: Kind, thread: ThreadRef = THREAD, **content: Any) -> None:
@@ -140,7 +146,7 @@ class Bench:
             expected_head=head,
             entry_id=f"tent_{head.seq + 1}",
             kind=kind,
-            turn_id="turn_1",
+            turn_id=f"turn_{self.turns}",
             content=transcript_pb2.EntryContent(**content),
         )
         if kind == ANSWER:
@@ -150,6 +156,7 @@ class Bench:
             self.head = response.head
 
     async def ask(self, *blocks: bytes) -> None:
+        self.turns += 1
         await self.append(INPUT, blocks=blocks or [text("hi")])
 
     async def answer(self, *blocks: bytes, uses: tuple[int, ...] = ()) -> None:
@@ -164,6 +171,10 @@ class Bench:
             for index in uses
         ]
         await self.append(ANSWER, blocks=blocks, envelope=b"{}", mappings=mappings)
+
+    async def append_answer(self, *blocks: bytes, envelope: bytes, snapshot_id: str) -> None:
+        """An answer without calls to a request of ours, with its usage."""
+        await self.append(ANSWER, blocks=blocks, envelope=envelope, snapshot_id=snapshot_id)
 
     async def results(self, **given: journal_pb2.Projection) -> None:
         """Projections by the block index of their use: `_0=…`."""
@@ -191,6 +202,7 @@ class Bench:
         thread: ThreadRef = THREAD,
         pinned: runtime_pb2.SessionRuntime | None = None,
         stream: bool = True,
+        **fields: Any,
     ) -> pb.PrepareRequestRequest:
         return pb.PrepareRequestRequest(
             fence=Fence(thread=thread, epoch=epoch),
@@ -200,6 +212,7 @@ class Bench:
             transcript_head=self.head if head is None else head,
             runtime=pinned or runtime(),
             stream=stream,
+            **fields,
         )
 
     async def prepare(self, **fields: Any) -> pb.PreparedRequest:
