@@ -13,18 +13,28 @@ DENIED_TEXT = "The call was denied and did not run."
 """Refused by a confirmation."""
 
 
+_REASON_CHARS_MAX = 2_000
+
+
+def cut_reason(reason: str) -> str:
+    """As much of the reason for a denial as is kept."""
+    return reason[:_REASON_CHARS_MAX]
+
+
 def denied_text(reason: str = "") -> str:
     """What the model is told about a denial; `reason` is the client's `deny_message`."""
-    return f"{DENIED_TEXT} Reason given: {reason}" if reason else DENIED_TEXT
+    return f"{DENIED_TEXT} Reason given: {cut_reason(reason)}" if reason else DENIED_TEXT
 
 
 PROJECTION_FAILED = "projection_failed"
 PROJECTION_TOO_LARGE = "projection_too_large"
 WITHHELD_UNREADABLE = "withheld_unreadable"
+OUTCOME_UNKNOWN = "outcome_unknown"
 
 FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
     {
         PROJECTION_FAILED: "The call ran, but its result cannot be shown here.",
+        OUTCOME_UNKNOWN: MAY_HAVE_RUN_TEXT,
         PROJECTION_TOO_LARGE: "The call ran, but its result is too large to be shown here.",
         WITHHELD_UNREADABLE: "The call ran. What is shown of its result cannot be read any more.",
     }

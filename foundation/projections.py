@@ -16,31 +16,68 @@ DOMAIN = "counterfoil.projection.v1"
 """Domain of a body's digest."""
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One part of a `content` body, as it is stored."""
+class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    pass
 
-    kind: Literal["text", "artifact"]
-    text: msgspec.Raw = msgspec.Raw()
-    artifact_id: str = ""
-    media_type: str = ""
-    size: int = 0
-    sha256: str = ""
+
+class TextPart(_Stored, frozen=True, tag="text"):
+    """A part that is read."""
+
+    text: msgspec.Raw
+
+
+class ArtifactPart(_Stored, frozen=True, tag="artifact"):
+    """A part that refers to stored bytes."""
+
+    artifact_id: str
+    media_type: str
+    size: int
+    sha256: str
     w: int = 0
     h: int = 0
     alt: msgspec.Raw = msgspec.Raw()
 
 
-class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A projection as it is stored; members that a kind does not have keep their defaults."""
+class TextBody(_Stored, frozen=True, tag="text"):
+    """One text that was no list of content blocks."""
 
     v: Literal[1]
-    kind: Literal["text", "json", "content", "denied", "failure"]
-    text: msgspec.Raw = msgspec.Raw()
-    value: msgspec.Raw = msgspec.Raw()
-    parts: tuple[Part, ...] = ()
+    text: msgspec.Raw
     is_error: bool = False
+
+
+class JsonBody(_Stored, frozen=True, tag="json"):
+    """A JSON value that was no list of content blocks."""
+
+    v: Literal[1]
+    value: msgspec.Raw
+    is_error: bool = False
+
+
+class ContentBody(_Stored, frozen=True, tag="content"):
+    """Parts."""
+
+    v: Literal[1]
+    parts: tuple[TextPart | ArtifactPart, ...]
+    is_error: bool = False
+
+
+class DeniedBody(_Stored, frozen=True, tag="denied"):
+    """A call that was denied."""
+
+    v: Literal[1]
     reason: msgspec.Raw = msgspec.Raw()
-    code: str = ""
+
+
+class FailureBody(_Stored, frozen=True, tag="failure"):
+    """An outcome that cannot be shown, or is not known."""
+
+    v: Literal[1]
+    code: str
+
+
+Body = TextBody | JsonBody | ContentBody | DeniedBody | FailureBody
+"""A projection as it is stored; strings that are shown stay exact JSON."""
 
 
 class Text(NamedTuple):
@@ -76,7 +113,7 @@ class Shown(NamedTuple):
         )
 
 
-_BODY = msgspec.json.Decoder(Body)
+_BODY = msgspec.json.Decoder[Body](Body)
 
 
 def digest(body: bytes) -> bytes:
@@ -97,25 +134,25 @@ def read(body: bytes) -> Shown:
 def collect_refs(body: bytes) -> tuple[str, ...]:
     """Ids of the artifacts that a projection refers to, in order, each once. Raises ValueError for
     one that this version does not know."""
-    parts = decode(body).parts
-    return tuple(dict.fromkeys(part.artifact_id for part in parts if part.kind == "artifact"))
+    decoded = decode(body)
+    parts = decoded.parts if isinstance(decoded, ContentBody) else ()
+    ids = [part.artifact_id for part in parts if isinstance(part, ArtifactPart)]
+    return tuple(dict.fromkeys(ids))
 
 
 def shown(body: Body) -> Shown:
-    """What a decoded projection shows."""
-    if (body.kind == "text" and not body.text) or (body.kind == "json" and not body.value):
-        raise ValueError(f"a projection of kind {body.kind} lacks what it shows")
-    match body.kind:
-        case "content":
+    """What a decoded projection shows. Raises ValueError for a text that is no string."""
+    match body:
+        case ContentBody():
             return Shown(tuple(_part(part) for part in body.parts), body.is_error)
-        case "text":
-            return Shown((Text(bytes(body.text)),), body.is_error)
-        case "json":
+        case TextBody():
+            return Shown((_text(body.text),), body.is_error)
+        case JsonBody():
             return Shown((_written(bytes(body.value).decode()),), body.is_error)
-        case "denied":
+        case DeniedBody():
             reason = msgspec.json.decode(body.reason, type=str) if body.reason else ""
             return Shown((_written(denied_text(reason)),), is_error=True)
-        case "failure":
+        case FailureBody():
             return Shown((_written(failure_text(body.code)),), is_error=True)
 
 
@@ -123,11 +160,16 @@ def _written(text: str) -> Text:
     return Text(msgspec.json.encode(text))
 
 
-def _part(part: Part) -> Text | Artifact:
-    if not (part.text if part.kind == "text" else part.artifact_id):
-        raise ValueError(f"a part of kind {part.kind} lacks what it shows")
-    if part.kind == "text":
-        return Text(bytes(part.text))
+def _text(raw: msgspec.Raw) -> Text:
+    exact = bytes(raw)
+    if not exact.startswith(b'"'):
+        raise ValueError("a projection's text is no string")
+    return Text(exact)
+
+
+def _part(part: TextPart | ArtifactPart) -> Text | Artifact:
+    if isinstance(part, TextPart):
+        return _text(part.text)
     return Artifact(
         part.artifact_id, part.media_type, part.size, part.sha256, part.w, part.h, bytes(part.alt)
     )

@@ -44,6 +44,9 @@ class Settings(BaseSettings):
         60_000, ge=1, le=3_600_000, description="Longest wait, also where the provider asks more."
     )
     seal_keys_file: Path | None = Field(None, description="Key ring for data at rest.")
+    redaction_file: Path | None = Field(
+        None, description="Patterns that no tool result shows, one a line."
+    )
     service_key_file: Path | None = Field(None, description="Credential between services.")
     context_summary: Literal["extractive", "model"] = Field(
         "extractive", description="Who writes the summary that replaces old history."

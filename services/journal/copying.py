@@ -58,7 +58,9 @@ class Copier:
                 Role.DECIDED,
                 Source(row["source"]),
                 None,
-                digested(vault.open_projection(row["operation_id"], row["projection"])),
+                digested(
+                    vault.open_projection(row["operation_id"], row["projection"]), row["redactor"]
+                ),
             )
             for row in rows
         ]
@@ -85,6 +87,7 @@ def _columns(
             row["created_at"],
             one.source,
             target.vault.sealed_projection(one),
+            one.redactor,
         )
         for one, row in zip(kept, rows, strict=True)
     ]

@@ -8,7 +8,7 @@ from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
-from services.journal.projection import Projected, may_have_run, not_run, project
+from services.journal.projection import Projected, may_have_run, not_run
 from services.journal.rows import Kept, Outcome, Role, Source, StoredOperation
 from services.journal.states import Effect, State, Step, decide
 
@@ -147,9 +147,14 @@ def answer(
 
 
 def close(
-    draft: Draft, operation_id: str, operation: StoredOperation | None, kind: int, raws: Raws
+    draft: Draft,
+    operation_id: str,
+    operation: StoredOperation | None,
+    kind: int,
+    receipts: Mapping[str, Projected],
 ) -> None:
-    """Add a closure. `kind` is that of an operation that has no row."""
+    """Add a closure. `kind` is that of an operation that has no row; `receipts` are the projected
+    receipts of operations that have no outcome yet."""
     state = State.ABSENT if operation is None else operation.state
     effect, after = decide(Step.CLOSE, state)
     if effect is not Effect.MOVE:
@@ -157,17 +162,18 @@ def close(
     draft.move(operation_id, state, after)
     if (kind if operation is None else operation.kind) != pb.OPERATION_KIND_TOOL_CALL:
         return
-    source, projected = _closure(operation_id, after, raws)
+    source, projected = _closure(operation_id, after, receipts)
     draft.kept.append(Kept(operation_id, Role.DECIDED, source, None, projected))
 
 
-def _closure(operation_id: str, after: State, raws: Raws) -> tuple[Source, Projected]:
+def _closure(
+    operation_id: str, after: State, receipts: Mapping[str, Projected]
+) -> tuple[Source, Projected]:
     if after is State.ABANDONED:
         return Source.CLOSURE, not_run()
     if after is State.AMBIGUOUS:
         return Source.CLOSURE, may_have_run()
-    receipt = pb.Outcome.FromString(raws[operation_id, Role.RECEIPT])
-    return Source.EXECUTOR, project(receipt.content, is_error=receipt.is_error)
+    return Source.EXECUTOR, receipts[operation_id]
 
 
 def _keep_executors_late(draft: Draft, operation: StoredOperation, raw: bytes, raws: Raws) -> None:

@@ -1,115 +1,129 @@
-"""Projection version 1: what the model sees of an outcome. Pure, total, bounded.
+"""Projection version 1 as it is written: canonical JSON of a closed schema, bounded, with a digest.
 
-The body is canonical JSON, one of
+- `{"kind":"text","text":…,"v":1}` and `{"kind":"json","value":…,"v":1}`;
+- `{"kind":"content","parts":[…],"v":1}` with 0 to 64 parts, each `{"kind":"text","text":…}` or
+  `{"artifact_id":…,"kind":"artifact","media_type":…,"sha256":…,"size":…}`, with `h` and `w` for
+  images;
+- `{"kind":"denied","reason":…,"v":1}`, without `reason` when none was given;
+- `{"code":…,"kind":"failure","v":1}` when an outcome cannot be shown or is not known.
 
-- `{"kind":"content","parts":[{"kind":"text","text":…}],"v":1}` with 0 to 64 parts, and
-  `"is_error":true` as first member when the call failed (it is left out when it did not);
-- `{"code":…,"kind":"failure","v":1}` when the outcome cannot be shown. Its text derives from the
-  code (`foundation.outcomes.failure_text`).
-
-A body that was stored is never computed again, so that later versions cannot alter what was seen.
+The first three begin with `"is_error":true` when the call failed; it is left out when it did not.
+`foundation.projections` reads them. The text of a denial or a failure is derived there, never
+stored. A body that was stored is never computed again, so that later versions cannot alter what was
+seen.
 """
 
-import json
-from typing import Any, NamedTuple, cast
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from foundation import canonical, digests
-from foundation.outcomes import (
-    MAY_HAVE_RUN_TEXT,
-    NOT_RUN_TEXT,
-    PROJECTION_FAILED,
-    PROJECTION_TOO_LARGE,
-)
+from counterfoil.files.v1 import artifacts_pb2
 
-DOMAIN = "counterfoil.projection.v1"
+from foundation import canonical, projections
+from foundation.artifacts import artifact_id
+from foundation.outcomes import NOT_RUN_TEXT, OUTCOME_UNKNOWN, PROJECTION_TOO_LARGE, cut_reason
+
 BODY_BYTES_MAX = 512 * 1024
-PARTS_MAX = 64
+
+Role = artifacts_pb2.ArtifactRole.ValueType
 
 
 class Projected(NamedTuple):
-    """A projection's canonical bytes and their digest (32 bytes)."""
+    """A projection's canonical bytes, their digest (32 bytes), and the version of the redaction
+    patterns that it went through, empty for none."""
 
     body: bytes
     digest: bytes
+    redactor: str = ""
 
 
-class _TooLargeError(Exception):
-    """More than a projection may hold."""
+class Blob(NamedTuple):
+    """Bytes that a projection refers to."""
+
+    artifact_id: str
+    body: bytes
+    media_type: str
+    role: Role
 
 
-def project(content: bytes, *, is_error: bool) -> Projected:
-    """The projection of a raw outcome: a JSON array of content blocks, empty bytes for none.
+class Plan(NamedTuple):
+    """A projection, and what must be stored before it may be."""
 
-    Never raises: an outcome that has no projection gets one that says so.
-    """
-    try:
-        return digested(_content(_texts(content), is_error=is_error))
-    except _TooLargeError:
-        return _failure(PROJECTION_TOO_LARGE)
-    except (ValueError, RecursionError):
-        return _failure(PROJECTION_FAILED)
+    projected: Projected
+    blobs: tuple[Blob, ...] = ()
+
+
+def digested(body: bytes, redactor: str = "") -> Projected:
+    """A body with its digest."""
+    return Projected(body, projections.digest(body), redactor)
+
+
+def text(value: str, *, is_error: bool) -> bytes:
+    """The body of one text that is no list of content blocks."""
+    return _body({"kind": "text", "text": value}, is_error=is_error)
+
+
+def json(value: object, *, is_error: bool) -> bytes:
+    """The body of a JSON value that is no list of content blocks."""
+    return _body({"kind": "json", "value": value}, is_error=is_error)
+
+
+def content(parts: Sequence[object], *, is_error: bool) -> bytes:
+    """The body of parts."""
+    return _body({"kind": "content", "parts": list(parts)}, is_error=is_error)
+
+
+def denied(reason: str) -> bytes:
+    """The body of a call that was denied; `reason` is canonical text, empty for none."""
+    members: dict[str, object] = {"kind": "denied"}
+    if reason:
+        members["reason"] = cut_reason(reason)
+    return _body(members, is_error=False)
+
+
+def failure(code: str) -> bytes:
+    """The body of an outcome that has no form of its own."""
+    return _body({"kind": "failure", "code": code}, is_error=False)
+
+
+def text_part(value: str) -> dict[str, object]:
+    """A part that is read."""
+    return {"kind": "text", "text": value}
+
+
+def artifact_part(blob: Blob, w: int = 0, h: int = 0) -> dict[str, object]:
+    """A part that refers to stored bytes; `w` and `h` are pixels, 0 for what is no image."""
+    part: dict[str, object] = {
+        "kind": "artifact",
+        "artifact_id": blob.artifact_id,
+        "media_type": blob.media_type,
+        "size": len(blob.body),
+        "sha256": hashlib.sha256(blob.body).hexdigest(),
+    }
+    return {**part, "w": w, "h": h} if w else part
+
+
+def blob(workspace_id: str, body: bytes, media_type: str, role: Role) -> Blob:
+    """Bytes under the id that they have in every session of the workspace."""
+    sha256 = hashlib.sha256(body).digest()
+    return Blob(artifact_id(workspace_id, sha256, media_type, role), body, media_type, role)
+
+
+def bounded(body: bytes) -> bytes:
+    """The body, or a failure in place of one that no row may hold."""
+    return body if len(body) <= BODY_BYTES_MAX else failure(PROJECTION_TOO_LARGE)
 
 
 def not_run() -> Projected:
     """Of a call that was closed before it started."""
-    return digested(_content([NOT_RUN_TEXT], is_error=True))
+    return digested(content([text_part(NOT_RUN_TEXT)], is_error=True))
 
 
 def may_have_run() -> Projected:
     """Of a call that was started and has no outcome."""
-    return digested(_content([MAY_HAVE_RUN_TEXT], is_error=True))
+    return digested(failure(OUTCOME_UNKNOWN))
 
 
-def digested(body: bytes) -> Projected:
-    """A stored body with its digest."""
-    return Projected(body, digests.digest(DOMAIN, body))
-
-
-def _content(texts: list[str], *, is_error: bool) -> bytes:
-    parts: list[object] = [{"kind": "text", "text": text} for text in texts]
-    value: dict[str, object] = {"kind": "content", "parts": parts, "v": 1}
-    if is_error:
-        value["is_error"] = True
-    body = canonical.encode(value)
-    if len(body) > BODY_BYTES_MAX:
-        raise _TooLargeError
-    return body
-
-
-def _failure(code: str) -> Projected:
-    return digested(canonical.encode({"code": code, "kind": "failure", "v": 1}))
-
-
-def _texts(content: bytes) -> list[str]:
-    if not content:
-        return []
-    blocks: object = json.loads(
-        content.decode(), object_pairs_hook=_object, parse_constant=_no_constant
-    )
-    if not isinstance(blocks, list):
-        raise ValueError("an outcome is an array of content blocks")
-    texts = [_text(block) for block in cast("list[object]", blocks)]
-    if len(texts) > PARTS_MAX:
-        raise _TooLargeError
-    return texts
-
-
-def _text(block: object) -> str:
-    if not isinstance(block, dict):
-        raise ValueError("a content block is an object")
-    members = cast("dict[str, object]", block)
-    text = members.get("text")
-    if members.get("type") != "text" or not isinstance(text, str):
-        raise ValueError("only text has a projection")
-    return text
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a key is named twice")
-    return members
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+def _body(members: dict[str, object], *, is_error: bool) -> bytes:
+    error: dict[str, object] = {"is_error": True} if is_error else {}
+    return canonical.encode({**members, **error, "v": 1})

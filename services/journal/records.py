@@ -11,7 +11,7 @@ from foundation.errors import Failure, deleted, fenced
 from foundation.storage import Database, Record, SealRing
 from services.journal import store
 from services.journal.drafts import Draft, Move, mismatch
-from services.journal.projection import project
+from services.journal.projector import Policy, project
 from services.journal.rows import Kept, Role, StoredOperation, ThreadKey, Vault, operation_of
 from services.journal.states import State
 
@@ -54,10 +54,10 @@ class Late(NamedTuple):
     tool_name: str
     raw: bytes
 
-    def show(self) -> pb.LateOutcome:
+    def show(self, policy: Policy) -> pb.LateOutcome:
         """The message, with what the model may see."""
         given = pb.Outcome.FromString(self.raw)
-        shown = project(given.content, is_error=given.is_error)
+        shown = project(given.content, is_error=given.is_error, policy=policy).projected
         return pb.LateOutcome(
             operation_id=self.operation_id,
             tool_name=self.tool_name,
@@ -154,6 +154,7 @@ class Records:
             [k.source for k in draft.kept],
             [vault.sealed_raw(k) for k in draft.kept],
             [vault.sealed_projection(k) for k in draft.kept],
+            [k.redactor for k in draft.kept],
             weight=sum(len(k.raw or b"") for k in draft.kept),
         )
         if not rows or rows[0]["born"] < len(draft.births):
@@ -176,6 +177,7 @@ class Records:
             kept.source,
             self.vault.sealed_raw(kept),
             self.vault.sealed_projection(kept),
+            kept.redactor,
             weight=len(kept.raw or b""),
         )
 
@@ -253,5 +255,6 @@ def prepared(scope: pb.RoundScope, call: pb.NewOperation) -> StoredOperation:
         answer_digest=None,
         source=None,
         projection=None,
+        redactor=None,
         has_late_outcome=False,
     )

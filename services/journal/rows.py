@@ -63,6 +63,11 @@ class Kept(NamedTuple):
     raw: bytes | None
     projected: Projected | None
 
+    @property
+    def redactor(self) -> str:
+        """Which redaction patterns the projection went through; empty for none."""
+        return "" if self.projected is None else self.projected.redactor
+
 
 @dataclass(frozen=True, slots=True)
 class StoredOperation:
@@ -86,6 +91,7 @@ class StoredOperation:
     answer_digest: bytes | None
     source: int | None
     projection: bytes | None
+    redactor: str | None
     has_late_outcome: bool
 
 
@@ -112,6 +118,7 @@ def operation_of(
         answer_digest=row["answer_digest"],
         source=row["source"] if state is None else source,
         projection=row["projection"] if state is None else None,
+        redactor=row["redactor"] if state is None else None,
         has_late_outcome=row["has_late_outcome"] if state is None else False,
     )
 
@@ -138,6 +145,7 @@ def message(operation: StoredOperation, projected: Projected | None) -> pb.Opera
     if projected is not None:
         result.projection.body = projected.body
         result.projection.digest = projected.digest
+        result.redactor = projected.redactor
     return result
 
 
@@ -185,7 +193,7 @@ class Vault:
         if sealed is None:
             return message(operation, None)
         body = self.open_projection(operation.operation_id, sealed)
-        return message(operation, digested(body))
+        return message(operation, digested(body, operation.redactor or ""))
 
     def _open(self, sealed: bytes, operation_id: str, *identity: str | int) -> bytes:
         try:

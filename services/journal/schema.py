@@ -76,6 +76,8 @@ outcomes = sa.Table(
     sa.Column("raw", sa.LargeBinary),
     # Sealed; null of receipts and late outcomes, or when erased.
     sa.Column("projection", sa.LargeBinary),
+    # Version of the redaction patterns that the projection went through; empty for none.
+    sa.Column("redactor", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Column("created_at", TIMESTAMP(timezone=True), nullable=False, server_default=_NOW),
     sa.Index(
         "outcomes_late",

@@ -1,8 +1,7 @@
 """The journal's gRPC surface."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
 
 from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.journal.v1.journal_pb2_grpc import (
@@ -21,14 +20,13 @@ from services.journal.copying import Copier
 from services.journal.drafts import Draft, Outcome, check_kind
 from services.journal.model_calls import check_end, state_before
 from services.journal.nonces import check_nonce, nonce_digest, repeats_start
-from services.journal.projection import project
+from services.journal.projecting import Projecting
+from services.journal.projection import Projected
 from services.journal.records import TRIES, EndedCall, Records, Seen, contended, prepared
-from services.journal.rows import Source, StoredOperation, ThreadKey, message, operation_of
+from services.journal.redaction import load
+from services.journal.rows import Role, Source, StoredOperation, ThreadKey, message, operation_of
 from services.journal.states import State, Step
 
-Result = TypeVar("Result")
-
-_ASIDE_BYTES = 256 * 1024
 _LATE_MAX = 16
 _TOOL_CALL = pb.OPERATION_KIND_TOOL_CALL
 _MODEL_CALL = pb.OPERATION_KIND_MODEL_CALL
@@ -37,7 +35,8 @@ _MODEL_CALL = pb.OPERATION_KIND_MODEL_CALL
 async def start(kernel: Kernel) -> None:
     """Serve the journal in this process."""
     db = await kernel.database("journal")
-    kernel.register(add_JournalServiceServicer_to_server, Journal(db, kernel.ring))
+    projecting = Projecting(load(kernel.settings.redaction_file))
+    kernel.register(add_JournalServiceServicer_to_server, Journal(db, kernel.ring, projecting))
 
 
 class Journal(JournalServiceServicer):
@@ -47,9 +46,10 @@ class Journal(JournalServiceServicer):
     holds only if nothing changed in between, until it did not.
     """
 
-    def __init__(self, db: Database, ring: SealRing) -> None:
+    def __init__(self, db: Database, ring: SealRing, projecting: Projecting) -> None:
         self._db = db
         self._ring = ring
+        self._projecting = projecting
 
     async def Fence(self, request: pb.FenceRequest, context: object) -> pb.FenceResponse:
         records, epoch = self._records(request.fence), request.fence.epoch
@@ -150,8 +150,7 @@ class Journal(JournalServiceServicer):
         wanted = [a.operation_id for a in request.answers]
         _check_distinct(wanted, "answers")
         records, epoch = self._records(request.fence), request.fence.epoch
-        size = sum(len(a.outcome.content) for a in request.answers)
-        given = await _aside(size, lambda: [_outcome(a.outcome) for a in request.answers])
+        given = [await self._projecting.given(records.key, a.outcome) for a in request.answers]
         failpoint = "journal.complete_client_calls"
         draft = Draft()
         for id, outcome in zip(wanted, given, strict=True):
@@ -162,7 +161,7 @@ class Journal(JournalServiceServicer):
             shown = _completed(rows, dict(zip(wanted, given, strict=True)), Source.CLIENT)
             return pb.CompleteClientCallsResponse(operations=[shown[id] for id in wanted])
 
-        def decide_again(seen: Seen, raws: drafts.Raws) -> Draft:
+        async def decide_again(seen: Seen, raws: drafts.Raws) -> Draft:
             draft = Draft()
             for id, outcome in zip(wanted, given, strict=True):
                 operation = seen.operations.get(id)
@@ -181,15 +180,21 @@ class Journal(JournalServiceServicer):
     ) -> pb.CloseOperationsResponse:
         wanted = list(request.operation_ids)
         _check_distinct(wanted, "operation_ids")
+        records = self._records(request.fence)
+        receipts: dict[str, Projected] = {}
 
-        def decide_closures(seen: Seen, raws: drafts.Raws) -> Draft:
+        async def decide_closures(seen: Seen, raws: drafts.Raws) -> Draft:
             draft = Draft()
             for id in wanted:
-                drafts.close(draft, id, seen.operations.get(id), request.kind, raws)
+                operation = seen.operations.get(id)
+                if operation and operation.state is State.RECEIVED and id not in receipts:
+                    receipt = raws[id, Role.RECEIPT]
+                    receipts[id] = (await self._projecting.received(records.key, receipt)).projected
+                drafts.close(draft, id, operation, request.kind, receipts)
             return draft
 
         shown = await self._settle(
-            self._records(request.fence),
+            records,
             "journal.close",
             wanted,
             decide_closures,
@@ -211,10 +216,7 @@ class Journal(JournalServiceServicer):
         self, request: pb.ListLateOutcomesRequest, context: object
     ) -> pb.ListLateOutcomesResponse:
         records = Records(self._db, self._ring, ThreadKey.of(request.thread))
-        late = await records.late(_LATE_MAX)
-        # What was given is as large as 32 MiB each.
-        size = sum(len(one.raw) for one in late)
-        shown = await _aside(size, lambda: [one.show() for one in late])
+        shown = await self._projecting.late(records.key, await records.late(_LATE_MAX))
         return pb.ListLateOutcomesResponse(late_outcomes=shown)
 
     async def NoteLateOutcomes(
@@ -315,10 +317,12 @@ class Journal(JournalServiceServicer):
         self, step: Step, request: pb.ReceiveOutcomeRequest | pb.CompleteOperationRequest
     ) -> pb.Operation:
         """What an executor says about the operation that it started."""
+        if request.outcome.HasField("denial"):
+            raise invalid("outcome.denial", "only a client's answer is a denial")
         records = Records(self._db, self._ring, ThreadKey.of(request.thread))
         id, nonce = request.operation_id, nonce_digest(request.operation_id, request.nonce)
         failpoint = "journal.receive" if step is Step.RECEIVE else "journal.complete"
-        given = await _aside(len(request.outcome.content), lambda: _outcome(request.outcome))
+        given = await self._projecting.given(records.key, request.outcome)
         draft = drafts.conclude_started(step, id, given)
         rows = await records.write(failpoint, draft, nonce_digest=nonce)
         if rows is not None:
@@ -342,7 +346,7 @@ class Journal(JournalServiceServicer):
         records: Records,
         failpoint: str,
         wanted: Sequence[str],
-        decide_draft: Callable[[Seen, drafts.Raws], Draft],
+        decide_draft: Callable[[Seen, drafts.Raws], Awaitable[Draft]],
         epoch: int,
         scope: pb.RoundScope,
         kind: int,
@@ -351,7 +355,7 @@ class Journal(JournalServiceServicer):
         for _ in range(TRIES):
             seen = await records.see(wanted)
             seen.admit(records.key, epoch)
-            draft = decide_draft(seen, await records.raws(wanted))
+            draft = await decide_draft(seen, await records.raws(wanted))
             if draft.is_empty and epoch == seen.epoch_max:
                 return [records.vault.show(seen.operations[id]) for id in wanted]
             written = await records.write(failpoint, draft, epoch=epoch, scope=scope, kind=kind)
@@ -387,13 +391,3 @@ def _existing(seen: Seen, operation_id: str, kind: int) -> StoredOperation:
 def _check_distinct(names: Sequence[str], path: str) -> None:
     if len(set(names)) != len(names):
         raise invalid(path, "an operation is named twice")
-
-
-def _outcome(outcome: pb.Outcome) -> Outcome:
-    raw = outcome.SerializeToString(deterministic=True)
-    return Outcome(raw, project(outcome.content, is_error=outcome.is_error))
-
-
-async def _aside(size: int, work: Callable[[], Result]) -> Result:
-    """Do the work here, or in a thread when it is long enough to hold up others."""
-    return work() if size <= _ASIDE_BYTES else await asyncio.to_thread(work)

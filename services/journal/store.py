@@ -14,7 +14,7 @@ SELECT f.epoch_max, f.is_deleted,
     o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
     o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
     o.deadline_at, o.snapshot_id, o.answer_digest,
-    d.source, d.projection, l.operation_id IS NOT NULL AS has_late_outcome
+    d.source, d.projection, d.redactor, l.operation_id IS NOT NULL AS has_late_outcome
 FROM (SELECT 1) AS one
 LEFT JOIN journal.fences f
     ON f.workspace_id = $1 AND f.session_id = $2 AND f.thread_id = $3
@@ -34,7 +34,7 @@ LIST = """
 SELECT o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
     o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
     o.deadline_at, o.snapshot_id, o.answer_digest,
-    d.source, d.projection, l.operation_id IS NOT NULL AS has_late_outcome
+    d.source, d.projection, d.redactor, l.operation_id IS NOT NULL AS has_late_outcome
 FROM journal.operations o
 LEFT JOIN journal.outcomes d
     ON d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
@@ -161,7 +161,8 @@ WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
 RETURNING o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
     o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
     o.deadline_at, o.snapshot_id, o.answer_digest,
-    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome,
+    NULL::smallint AS source, NULL::bytea AS projection, NULL::text AS redactor,
+    FALSE AS has_late_outcome,
     $8::integer AS call
 """
 
@@ -185,7 +186,8 @@ ON CONFLICT DO NOTHING
 RETURNING o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
     o.block_index, o.owner, o.tool_name, o.tool_version, o.nonce_digest, o.started_at,
     o.deadline_at, o.snapshot_id, o.answer_digest,
-    NULL::smallint AS source, NULL::bytea AS projection, FALSE AS has_late_outcome,
+    NULL::smallint AS source, NULL::bytea AS projection, NULL::text AS redactor,
+    FALSE AS has_late_outcome,
     $14::integer AS call
 """
 
@@ -231,14 +233,15 @@ WITH fence AS (
     RETURNING operation_id
 ), kept AS (
     INSERT INTO journal.outcomes
-        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection)
-    SELECT $1, $2, $3, k.operation_id, k.role, k.source, k.raw, k.projection
-    FROM granted, unnest($16::text[], $17::smallint[], $18::smallint[], $19::bytea[], $20::bytea[])
-        AS k(operation_id, role, source, raw, projection)
+        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection,
+         redactor)
+    SELECT $1, $2, $3, k.operation_id, k.role, k.source, k.raw, k.projection, k.redactor
+    FROM granted, unnest($16::text[], $17::smallint[], $18::smallint[], $19::bytea[], $20::bytea[],
+        $21::text[]) AS k(operation_id, role, source, raw, projection, redactor)
     WHERE k.operation_id = ANY($5) OR k.operation_id IN (SELECT operation_id FROM born)
     ON CONFLICT DO NOTHING
 )
-SELECT $21::integer AS call, (SELECT count(*) FROM born) AS born, held.*
+SELECT $22::integer AS call, (SELECT count(*) FROM born) AS born, held.*
 FROM granted LEFT JOIN held ON TRUE
 """
 
@@ -266,17 +269,20 @@ WITH fence AS (
         o.deadline_at, o.snapshot_id, o.answer_digest
 ), kept AS (
     INSERT INTO journal.outcomes
-        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection)
-    SELECT $1, $2, $3, $5, $9::smallint, $10::smallint, $11::bytea, $12::bytea FROM moved
+        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection,
+         redactor)
+    SELECT $1, $2, $3, $5, $9::smallint, $10::smallint, $11::bytea, $12::bytea, $13::text
+    FROM moved
     ON CONFLICT DO NOTHING
 )
-SELECT $13::integer AS call, moved.* FROM moved
+SELECT $14::integer AS call, moved.* FROM moved
 """
 
 # Tool calls that are over, with what the model sees of them.
 COPIED = """
 SELECT o.operation_id, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
-    o.block_index, o.owner, o.tool_name, o.tool_version, o.created_at, d.source, d.projection
+    o.block_index, o.owner, o.tool_name, o.tool_version, o.created_at, d.source, d.projection,
+    d.redactor
 FROM journal.operations o
 JOIN journal.outcomes d
     ON d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
@@ -295,9 +301,9 @@ WITH fence AS (
 ), given AS (
     SELECT given.* FROM fence, unnest($5::text[], $6::smallint[], $7::text[], $8::integer[],
         $9::bigint[], $10::integer[], $11::integer[], $12::smallint[], $13::bytea[], $14::text[],
-        $15::timestamptz[], $16::smallint[], $17::bytea[])
+        $15::timestamptz[], $16::smallint[], $17::bytea[], $18::text[])
         AS given(operation_id, state, turn_id, round, attempt_epoch, attempt_number, block_index,
-            owner, tool_name, tool_version, created_at, source, projection)
+            owner, tool_name, tool_version, created_at, source, projection, redactor)
 ), operation AS (
     INSERT INTO journal.operations
         (workspace_id, session_id, thread_id, operation_id, kind, state, turn_id, round,
@@ -309,8 +315,9 @@ WITH fence AS (
     ON CONFLICT DO NOTHING
 ), outcome AS (
     INSERT INTO journal.outcomes
-        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection)
-    SELECT $1, $2, $3, operation_id, 2, source, NULL, projection FROM given
+        (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection,
+         redactor)
+    SELECT $1, $2, $3, operation_id, 2, source, NULL, projection, redactor FROM given
     ON CONFLICT DO NOTHING
 )
 SELECT 1 FROM fence

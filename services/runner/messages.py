@@ -12,9 +12,8 @@ from counterfoil.ledger.v1 import (
 )
 from counterfoil.types.v1 import runtime_pb2
 
-from foundation import projections
+from foundation import artifacts, projections
 from foundation.json import items, members
-from foundation.outcomes import denied_text
 from services.runner import names
 
 CONTINUE = b'{"type":"text","text":"continue"}'
@@ -60,7 +59,7 @@ def denial(answer_body: bytes) -> journal_pb2.Outcome | None:
         return None
     raw = bytes(found.get("deny_message", b"null"))
     reason = plain_json.loads(raw)
-    return error_outcome(denied_text(reason or ""))
+    return journal_pb2.Outcome(denial=journal_pb2.Denial(reason=reason or ""))
 
 
 def error_outcome(text: str) -> journal_pb2.Outcome:
@@ -76,7 +75,7 @@ def late_note(tool_name: str, provider_id: str, projection: bytes) -> bytes:
     shown = projections.read(projection)
     which = f"The call {plain_json.dumps(provider_id)}" if provider_id else "A call"
     ended = "failed" if shown.is_error else "finished"
-    said = plain_json.dumps(shown.texts, ensure_ascii=False)
+    said = plain_json.dumps(artifacts.words(shown), ensure_ascii=False)
     cut = ""
     if len(said) > _NOTE_CHARS_MAX:
         said, cut = said[:_NOTE_CHARS_MAX], " (the rest is left out)"
@@ -89,11 +88,13 @@ def late_note(tool_name: str, provider_id: str, projection: bytes) -> bytes:
 
 
 def result_event(call: turn_pb2.RoundCall, projection: bytes) -> events_pb2.Event:
-    """The public result of a call, from the projection that the model sees: both say the same."""
+    """The public result of a call, from the projection that the model sees: both say the same. What
+    the model is shown as an image is named here."""
     shown = projections.read(projection)
     is_error = shown.is_error
     content = [
-        content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text)) for text in shown.texts
+        content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text))
+        for text in artifacts.words(shown)
     ]
     event_id = names.result_event(call.operation_id)
     if call.owner == runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM:

@@ -10,9 +10,11 @@ from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.types.v1.reference_pb2 import Attempt, Fence, ThreadRef
 from counterfoil.types.v1.runtime_pb2 import TOOL_OWNER_PLATFORM_MANAGED
 
-from foundation.storage import Database
+from foundation import projections
+from foundation.storage import Database, SealRing
 from services.journal.service import Journal
 
+RING = SealRing("a", {"a": bytes(32)})
 CONTEXT = cast("Any", None)
 THREAD = ThreadRef(workspace_id="wrkspc_1", session_id="sesn_1", thread_id="sthr_1")
 FOREIGN = ThreadRef(workspace_id="wrkspc_2", session_id="sesn_1", thread_id="sthr_1")
@@ -52,7 +54,7 @@ def new(
 
 def texts(operation: pb.Operation) -> list[str]:
     """What the model reads of an operation."""
-    return [part["text"] for part in json.loads(operation.projection.body)["parts"]]
+    return list(projections.read(operation.projection.body).texts)
 
 
 @dataclass

@@ -4,9 +4,11 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from foundation.storage import Database, SealRing
+from foundation.storage import Database
+from services.journal.projecting import Projecting
+from services.journal.redaction import NO_REDACTION
 from services.journal.service import Journal
-from tests.services.journal.bench import Bench
+from tests.services.journal.bench import RING, Bench
 from tests.support.postgres import SessionPostgres
 
 
@@ -14,6 +16,5 @@ from tests.support.postgres import SessionPostgres
 async def bench(postgres: SessionPostgres) -> AsyncGenerator[Bench]:
     async with postgres.database("journal") as dsn:
         db = await Database.open(dsn, service="journal")
-        ring = SealRing("a", {"a": bytes(32)})
-        yield Bench(dsn, db, Journal(db, ring))
+        yield Bench(dsn, db, Journal(db, RING, Projecting(NO_REDACTION)))
         await db.close()

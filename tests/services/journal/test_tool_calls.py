@@ -10,8 +10,11 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from foundation.errors import Failure
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
 from services.journal import store
-from services.journal.projection import project
+from services.journal.projecting import Projecting
+from services.journal.projector import project
+from services.journal.redaction import Redactor
 from services.journal.schema import metadata
+from services.journal.service import Journal
 from tests.services.journal.bench import (
     AMBIGUOUS,
     COMPLETED,
@@ -20,6 +23,7 @@ from tests.services.journal.bench import (
     OTHER_NONCE,
     PREPARED,
     RECEIVED,
+    RING,
     SCOPE,
     STARTED,
     Bench,
@@ -27,6 +31,7 @@ from tests.services.journal.bench import (
     text,
     texts,
 )
+from tests.services.journal.pictures import POLICY
 from tests.support.postgres import SessionPostgres
 
 
@@ -46,8 +51,9 @@ async def test_a_call_from_beginning_to_end(bench: Bench) -> None:
     assert abs(elapsed - timedelta(minutes=1)) < timedelta(milliseconds=10)
     completed = await bench.complete(text("found"))
     assert completed.state == COMPLETED
-    expected = project(text("found").content, is_error=False)
-    assert (completed.projection.body, completed.projection.digest) == expected
+    expected = project(text("found").content, is_error=False, policy=POLICY).projected
+    found = completed.projection
+    assert (found.body, found.digest, completed.redactor) == expected
     assert list(await bench.get()) == [completed]
     assert list(await bench.fence(1)) == [completed]
 
@@ -185,7 +191,7 @@ async def test_large_outcomes_leave_the_loop_alone_and_arrive(bench: Bench) -> N
     await bench.prepare(new("op_1"))
     await bench.start()
     completed = await bench.complete(text("x" * 400_000))
-    assert texts(completed) == ["x" * 400_000]
+    assert "[398,000 characters are left out here]" in texts(completed)[0]
 
 
 async def test_stale_epochs_are_fenced(bench: Bench) -> None:
@@ -251,3 +257,33 @@ async def test_names_that_the_model_invents_are_kept_whatever_they_hold(bench: B
     assert [o.tool_name for o in await bench.inspect()] == ["", odd]
     await bench.tombstone()
     assert not any(o.tool_name for o in await bench.inspect())
+
+
+async def test_a_denial_is_a_kind_of_its_own_and_only_clients_deny(bench: Bench) -> None:
+    denial = pb.Outcome(denial=pb.Denial(reason="not today"))
+    await bench.prepare(new("op_1"), new("op_2", index=1))
+    (denied,) = await bench.answer(denial)
+    assert denied.projection.body == b'{"kind":"denied","reason":"not today","v":1}'
+    assert list(await bench.answer(denial)) == [denied]
+    assert texts(denied) == ["The call was denied and did not run. Reason given: not today"]
+    await bench.start("op_2")
+    with pytest.raises(Failure) as caught:
+        await bench.complete(denial, "op_2")
+    assert caught.value.reason == reasons.ERROR_REASON_INVALID_FIELD
+
+
+async def test_the_version_of_the_patterns_is_kept_with_what_went_through_them(
+    bench: Bench,
+) -> None:
+    redactor = Redactor(("secret",))
+    bench.service = Journal(bench.db, RING, Projecting(redactor))
+    await bench.prepare(new("op_1"), new("op_2", index=1), new("op_3", index=2))
+    await bench.start()
+    completed = await bench.complete(text("a secret"))
+    await bench.start("op_2")
+    await bench.receive(text("a secret"), "op_2")
+    closed = await bench.close("op_2", "op_3")
+    for one, said in ((completed, "a [redacted]"), (closed[0], "a [redacted]")):
+        assert (texts(one), one.redactor) == ([said], redactor.version)
+    assert closed[1].redactor == ""
+    assert list(await bench.get("op_1", "op_2")) == [completed, closed[0]]

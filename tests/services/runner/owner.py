@@ -15,6 +15,8 @@ from counterfoil.types.v1 import reference_pb2, runtime_pb2
 from foundation.rpc.admission import Admission, Principal
 from foundation.rpc.host import Host
 from foundation.storage import Database, SealRing
+from services.journal.projecting import Projecting
+from services.journal.redaction import NO_REDACTION
 from services.journal.service import Journal
 from services.runner.authorities import Authorities
 from services.runner.turn import Turn
@@ -112,7 +114,7 @@ async def surroundings(postgres: SessionPostgres) -> AsyncGenerator[Surroundings
         host, tools, turns = Host(Admission("service", nobody)), Tools(), Turns()
         host.register(
             journal_pb2_grpc.add_JournalServiceServicer_to_server,
-            Journal(db, SealRing("a", {"a": bytes(32)})),
+            Journal(db, SealRing("a", {"a": bytes(32)}), Projecting(NO_REDACTION)),
         )
         authorities = Authorities(
             turns=cast(Any, turns),

@@ -17,6 +17,8 @@ from foundation.errors import Failure
 from foundation.rpc.admission import Admission, Principal
 from foundation.rpc.host import Host
 from foundation.storage import Database, SealRing, Unavailable
+from services.journal.projecting import Projecting
+from services.journal.redaction import NO_REDACTION
 from services.journal.service import Journal
 from services.tools.platform import PlatformTool, PlatformTools, text_outcome
 from services.tools.profiles import PROFILES
@@ -65,7 +67,7 @@ async def bench(postgres: SessionPostgres) -> AsyncGenerator[Bench]:
         host = Host(Admission("service", nobody))
         host.register(
             journal_pb2_grpc.add_JournalServiceServicer_to_server,
-            Journal(db, SealRing("a", {"a": bytes(32)})),
+            Journal(db, SealRing("a", {"a": bytes(32)}), Projecting(NO_REDACTION)),
         )
         journal = journal_pb2_grpc.JournalServiceStub(host.channel("service"))
         entered, finish = asyncio.Event(), asyncio.Event()

@@ -119,7 +119,10 @@ class Projection(_message.Message):
     BODY_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     body: _builtins.bytes
-    """Canonical JSON of projection version 1: `{"is_error":…,"kind":"content","parts":[{"kind":"text","text":…}],"v":1}`, at most 512 KiB."""
+    """Canonical JSON of projection version 1, at most 512 KiB: `{"v":1,"kind":…}` with kind `text` (and `text`), `json` (`value`), `content` (`parts`, up to
+    64, each text or a reference to an artifact of the session), `denied` (`reason`) or `failure` (`code`); the first three with `"is_error":true` when the
+    call failed.
+    """
     digest: _builtins.bytes
     """SHA-256 over the domain `counterfoil.projection.v1` and the body, 32 bytes."""
     def __init__(
@@ -157,6 +160,7 @@ class Operation(_message.Message):
     HAS_LATE_OUTCOME_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     TOOL_VERSION_FIELD_NUMBER: _builtins.int
+    REDACTOR_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Operation id, `op_…`."""
     kind: Global___OperationKind.ValueType
@@ -179,6 +183,8 @@ class Operation(_message.Message):
     """With a provider call: the snapshot that was sent."""
     tool_version: _builtins.str
     """Tool version."""
+    redactor: _builtins.str
+    """Version of the redaction patterns that the outcome went through before it was projected, 12 hex digits; empty for none."""
     @_builtins.property
     def attempt(self) -> _reference_pb2.Attempt:
         """Attempt of the answer that caused it, or of the provider call itself."""
@@ -213,10 +219,11 @@ class Operation(_message.Message):
         has_late_outcome: _builtins.bool = ...,
         snapshot_id: _builtins.str = ...,
         tool_version: _builtins.str = ...,
+        redactor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "projection", b"projection", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "block_index", b"block_index", "deadline_at", b"deadline_at", "has_late_outcome", b"has_late_outcome", "id", b"id", "kind", b"kind", "owner", b"owner", "projection", b"projection", "round", b"round", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "state", b"state", "tool_name", b"tool_name", "tool_version", b"tool_version", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "block_index", b"block_index", "deadline_at", b"deadline_at", "has_late_outcome", b"has_late_outcome", "id", b"id", "kind", b"kind", "owner", b"owner", "projection", b"projection", "redactor", b"redactor", "round", b"round", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "state", b"state", "tool_name", b"tool_name", "tool_version", b"tool_version", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -476,23 +483,51 @@ class Outcome(_message.Message):
 
     CONTENT_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
+    DENIAL_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """Result blocks as a JSON array of content blocks, exact bytes."""
     is_error: _builtins.bool
     """The call failed."""
+    @_builtins.property
+    def denial(self) -> Global___Denial:
+        """The call was denied and did not run; `content` and `is_error` do not count then. Only in a client's answer."""
+
     def __init__(
         self,
         *,
         content: _builtins.bytes = ...,
         is_error: _builtins.bool = ...,
+        denial: Global___Denial | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["denial", b"denial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "is_error", b"is_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "denial", b"denial", "is_error", b"is_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+@_typing.final
+class Denial(_message.Message):
+    """Denial is a refusal by a client, or by a policy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Reason given, for the model; empty for none. Of a longer one the first 2,000 characters are kept."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Denial: _TypeAlias = Denial  # noqa: Y015
 
 @_typing.final
 class ReceiveOutcomeRequest(_message.Message):
