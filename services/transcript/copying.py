@@ -34,8 +34,9 @@ _BREATH_BYTES = 1 << 19
 
 
 class _Page(NamedTuple):
-    """Entries of the source in order, and the digests that they stand behind."""
+    """Entries of the source in order, as they are stored and opened, and the one before them."""
 
+    before: StoredEntry | None
     stored: list[StoredEntry]
     entries: list[pb.Entry]
 
@@ -80,11 +81,10 @@ class Copier:
             head = await heads.locked(connection, self._ring, key, create=True)
             admit(head, key.thread_id, request.fence.epoch)
             if head.seq < page.stored[-1].seq:
-                if head.seq < request.seq_after:
-                    raise _not_a_copy(key, head.seq)
+                await self._check(connection, key, head, page)
                 last = await self._write(connection, key, head, page, request.fence.epoch)
             else:
-                last = await self._stored(connection, key, page)
+                last = await self._stored(connection, key, page.stored[-1])
         response = pb.CopyThreadResponse(source_operation_ids=page.operation_ids)
         show_entry(last, None, response.last)
         return response
@@ -101,7 +101,7 @@ class Copier:
         found = listed.entries
         before = found.pop(0) if found[0].seq <= seq_after else None
         reader = EntryReader(self._ring, source, is_deleted=False)
-        page, size, digest = _Page(found, []), 0, b"" if before is None else before.digest
+        page, size, digest = _Page(before, found, []), 0, b"" if before is None else before.digest
         for expected, entry in enumerate(found, start=seq_after + 1):
             if entry.seq != expected:
                 raise corrupt(expected, "is missing")
@@ -167,18 +167,31 @@ class Copier:
             for m in content.mappings
         ]
 
-    async def _stored(self, connection: Connection, key: ThreadKey, page: _Page) -> StoredEntry:
-        """The page's last entry, which was copied before."""
-        last = page.stored[-1]
-        id_ = ids.copied("entry", key.thread_id, last.entry_id)
+    async def _check(
+        self, connection: Connection, key: ThreadKey, head: StoredHead, page: _Page
+    ) -> None:
+        """Raise WRONG_STATE unless the head is where a copy of this history stands."""
+        if head.seq == 0 and page.before is None:
+            return
+        known = (page.before, *page.stored)
+        source = next((one for one in known if one is not None and one.seq == head.seq), None)
+        if source is None:
+            raise _not_a_copy(key, head.seq)
+        await self._stored(connection, key, source)
+
+    async def _stored(
+        self, connection: Connection, key: ThreadKey, source: StoredEntry
+    ) -> StoredEntry:
+        """The copy of an entry that was copied before."""
+        id_ = ids.copied("entry", key.thread_id, source.entry_id)
         row = await connection.fetchrow(store.ENTRY_BY_ID, *key, id_)
-        if row is None or row["seq"] != last.seq:
-            raise _not_a_copy(key, last.seq)
+        if row is None or row["seq"] != source.seq:
+            raise _not_a_copy(key, source.seq)
         return store.entry_of(row)
 
 
 def _not_a_copy(key: ThreadKey, seq: int) -> Failure:
     return Failure(
         reasons.ERROR_REASON_WRONG_STATE,
-        f"thread {key.thread_id} does not begin with this history: see its entry {seq}",
+        f"thread {key.thread_id} does not begin with this history: its entry {seq} is another",
     )

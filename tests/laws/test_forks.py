@@ -1,74 +1,31 @@
 """A fork: what its model sees is byte-equal to what the source's model had seen, and its own."""
 
+import json
+
 import httpx2
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
 
 from foundation import ids
-from tests.support.chat import (
-    Chat,
-    Event,
-    confirmation,
-    custom_tool,
-    is_idle,
-    is_over,
-    message,
-    result,
-    types_of,
+from foundation.outcomes import MAY_HAVE_RUN_TEXT
+from tests.laws.forking import (
+    CALLS,
+    CONTINUED,
+    PLAIN,
+    PROBE,
+    TURNS,
+    erased,
+    request_of,
+    talk,
+    thread_of,
+    turn,
 )
-from tests.support.invariants import check_chains
-from tests.support.model import Asked, script, text, use
+from tests.support.chat import INTERRUPT, Chat, is_idle, message, types_of
+from tests.support.invariants import check_chains, check_everything
+from tests.support.model import script, text, use
 from tests.support.system import System
-
-CALLS = script(
-    {"content": [use("decide", text="a"), use("note", text="b"), use("transfer", text="c")]},
-    {"content": [text("Called.")]},
-)
-CONTINUED = script(
-    {"content": [text("One,")], "stop_reason": "max_tokens"}, {"content": [text("two.")]}
-)
-PLAIN = script({"content": [text("Plain.")]})
-TURNS = (PLAIN, CALLS, CONTINUED, CALLS)
-PROBE = script({"content": [text("Probed.")]})
-
-
-def answered(event: Event) -> Event:
-    """What the client says to a call."""
-    if event["type"] == "agent.tool_use":
-        return confirmation(event["id"])
-    return result(event["id"], f"decided {event['input']['text']}")
-
-
-async def talk(system: System, *texts: str) -> tuple[Chat, list[Event]]:
-    """A session that had these turns, and the event at the end of each."""
-    chat = await Chat.open(system, tools=[custom_tool("decide")])
-    ends: list[Event] = []
-    for number, said in enumerate(texts):
-        # A script stands in its message: equal ones are told apart.
-        await turn(chat, said + " " * number)
-        ends.append((await chat.history())[-1])
-    return chat, ends
-
-
-async def turn(chat: Chat, said: str) -> None:
-    """One more turn, its calls answered."""
-    async with chat.stream() as stream:
-        await chat.send(message(said))
-        while True:
-            events = await stream.until(is_idle)
-            if is_over(events[-1]):
-                return
-            waiting = events[-1]["stop_reason"]["event_ids"]
-            uses = [event for event in events if event["id"] in waiting]
-            await chat.send(*map(answered, uses))
-
-
-async def request_of(chat: Chat, said: str) -> Asked:
-    """The request with which a session's model is asked next, when it is told this."""
-    before = len(await chat.system.model.asked())
-    await turn(chat, said)
-    return (await chat.system.model.asked())[before]
+from tests.support.waiting import eventually
 
 
 async def test_a_fork_asks_what_the_source_asked_at_every_boundary(
@@ -244,3 +201,59 @@ async def test_an_archived_session_can_be_forked(running_system: System) -> None
     await chat.client.beta.sessions.archive(chat.id)
     fork = await chat.fork()
     assert len((await request_of(fork, PROBE)).messages) == 5
+
+
+async def test_what_happens_to_the_source_later_does_not_reach_a_fork(
+    running_system: System,
+) -> None:
+    chat, ends = await talk(running_system, CALLS)
+    before = await chat.fork()
+    expected = (await request_of(await chat.fork(), PROBE)).body
+    await request_of(chat, PLAIN)
+    after = await chat.fork(ends[0])
+    inner = await after.fork()
+    await chat.client.beta.sessions.delete(chat.id)
+    await erased(chat)
+    for fork in (before, after, inner):
+        assert (await request_of(fork, PROBE)).body == expected
+    await after.client.beta.sessions.delete(after.id)
+    await erased(after)
+    assert (await request_of(await inner.fork(), PROBE)).body == (
+        await request_of(inner, PROBE)
+    ).body
+
+
+async def test_a_call_that_may_have_run_stays_so_in_the_fork(running_system: System) -> None:
+    chat = await Chat.open(running_system)
+    running_system.effects.hold()
+    async with chat.stream() as stream:
+        await chat.send(message(script({"content": [use("note", text="late")]})))
+        await running_system.effects.wait(1)
+        await chat.send(INTERRUPT)
+        await stream.until(is_idle)
+    fork = await chat.fork()
+    running_system.effects.release()
+    thread = await thread_of(chat)
+
+    async def is_late() -> bool:
+        request = journal_pb2.ListLateOutcomesRequest(thread=thread)
+        return bool((await running_system.journal.ListLateOutcomes(request)).late_outcomes)
+
+    await eventually(is_late)
+    asked = await request_of(fork, PROBE)
+    assert MAY_HAVE_RUN_TEXT in json.dumps(asked.messages)
+    assert "A note from the platform" not in json.dumps(asked.messages)
+    told = await request_of(chat, PROBE)
+    assert "A note from the platform" in json.dumps(told.messages)
+    # Behind the note it is a part of the history.
+    again = await chat.fork()
+    assert (await request_of(again, PLAIN)).body == (await request_of(chat, PLAIN)).body
+
+
+async def test_a_fork_runs_tools_and_is_verified_like_every_session(
+    running_system: System,
+) -> None:
+    chat, _ = await talk(running_system, CALLS, CONTINUED)
+    fork = await chat.fork()
+    await turn(fork, CALLS)
+    await check_everything(fork, await fork.history(), all_requests=False)

@@ -189,13 +189,16 @@ async def check_names(chat: Chat, thread: reference_pb2.ThreadRef, events: Seque
         assert names.provider_tool_use_id
 
 
-async def check_everything(chat: Chat, events: Sequence[Event]) -> list[Asked]:
-    """All of it; what the provider was asked. Reads are repeated while the system is away."""
+async def check_everything(
+    chat: Chat, events: Sequence[Event], *, all_requests: bool = True
+) -> list[Asked]:
+    """All of it; what the provider was asked. Reads are repeated while the system is away. Without
+    `all_requests`, other sessions asked the model too."""
     check_history(events)
     async with asyncio.timeout(60):
         while True:
             try:
-                return await _check_stored(chat, events)
+                return await _check_stored(chat, events, all_requests=all_requests)
             except Failure as failure:
                 if failure.reason != reasons.ERROR_REASON_UNAVAILABLE:
                     raise
@@ -203,8 +206,8 @@ async def check_everything(chat: Chat, events: Sequence[Event]) -> list[Asked]:
                 await chat.system.up.wait()
 
 
-async def _check_stored(chat: Chat, events: Sequence[Event]) -> list[Asked]:
+async def _check_stored(chat: Chat, events: Sequence[Event], *, all_requests: bool) -> list[Asked]:
     await check_names(chat, await check_chains(chat), events)
     thread = await check_chains(chat)
     await check_operations(chat, thread)
-    return await check_requests(chat, thread)
+    return await check_requests(chat, thread, all_of_them=all_requests)
