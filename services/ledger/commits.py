@@ -28,13 +28,14 @@ _END_TURN = session_events_pb2.STOP_REASON_TYPE_END_TURN
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a turn's owner says of its end: errors, and what a model request without an answer
-    cost; with a refusal, what the provider says about it."""
+    """What a turn's owner says of its end: errors, what a model request without an answer and
+    summaries cost; with a refusal, what the provider says about it."""
 
     errors: Sequence[events_pb2.Event] = ()
     lost_usage: usage_pb2.ModelUsage | None = None
     retry_after: timedelta = timedelta()
     refusal: session_events_pb2.StopDetails | None = None
+    summary_usage: Sequence[usage_pb2.ModelUsage] = ()
 
 
 NOTHING_SAID = Said()
@@ -108,6 +109,7 @@ def _reschedule(lane: Lane, turn: Turn, said: Said) -> "AnswerValue.ValueType":
     """The turn waits, without a lease, and clients see that it does."""
     _remember(lane, turn, turn_pb2.COMMIT_KIND_RESCHEDULED, RESCHEDULED)
     notices.lose_span(lane, turn, said.lost_usage)
+    notices.count(lane.session, said.summary_usage)
     _publish_errors(lane, said.errors)
     notices.rescheduled(lane)
     turn.state = turn_pb2.TURN_STATE_RESCHEDULING
@@ -120,6 +122,7 @@ def _reschedule(lane: Lane, turn: Turn, said: Said) -> "AnswerValue.ValueType":
 def _close(lane: Lane, turn: Turn, said: Said) -> None:
     """What of the turn is still open publicly ends before its idle."""
     notices.lose_span(lane, turn, said.lost_usage)
+    notices.count(lane.session, said.summary_usage)
     barrier.mark_handled(lane)
     _publish_errors(lane, said.errors)
     interrupt.mark(lane, turn)

@@ -1,5 +1,6 @@
 """The ledger's own events: status, usage, errors, ends of spans. Pure."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from counterfoil.ledger.v1 import events_pb2, session_events_pb2, session_pb2, span_events_pb2
@@ -120,7 +121,7 @@ def lose_span(lane: Lane, turn: Turn, lost: usage_pb2.ModelUsage | None) -> None
 
 
 def _end_span(lane: Lane, turn: Turn, known: usage_pb2.ModelUsage, *, is_error: bool) -> None:
-    """Once for each span, and usage is added here alone."""
+    """Once for each span, and its usage is added here alone."""
     if not turn.span_open or turn.span_event_id is None:
         return
     turn.span_open = False
@@ -137,17 +138,19 @@ def _end_span(lane: Lane, turn: Turn, known: usage_pb2.ModelUsage, *, is_error: 
     )
     id_ = ids.derived("event", "span end", turn.span_event_id)
     lane.publish(events_pb2.Event(id=id_, model_request_end=end))
-    _count(lane.session, known)
+    count(lane.session, [known])
 
 
-def _count(session: Session, known: usage_pb2.ModelUsage) -> None:
-    session.input_tokens += known.input_tokens
-    session.output_tokens += known.output_tokens
-    session.cache_read_tokens += known.cache_read_input_tokens
-    session.cache_creation_tokens += known.cache_creation_input_tokens
-    session.cache_creation_1h_tokens += known.cache_creation_1h_input_tokens
-    session.web_searches += known.web_search_requests
-    session.web_fetches += known.web_fetch_requests
+def count(session: Session, used: Iterable[usage_pb2.ModelUsage]) -> None:
+    """Add what provider calls used to the session's usage."""
+    for known in used:
+        session.input_tokens += known.input_tokens
+        session.output_tokens += known.output_tokens
+        session.cache_read_tokens += known.cache_read_input_tokens
+        session.cache_creation_tokens += known.cache_creation_input_tokens
+        session.cache_creation_1h_tokens += known.cache_creation_1h_input_tokens
+        session.web_searches += known.web_search_requests
+        session.web_fetches += known.web_fetch_requests
 
 
 def exhausted(lane: Lane, message: str) -> None:

@@ -38,6 +38,7 @@ def begin(lane: Lane, turn: Turn, request: turn_pb2.BeginRoundRequest, *, compac
         if compacted:
             notices.compacted(lane, turn, request.compaction_event_id)
         notices.open_span(lane, turn, round_, attempt, request.span_event_id)
+        notices.count(lane.session, request.summary_usage)
     return True
 
 

@@ -248,7 +248,7 @@ async def _load_answers(change: Change, answer: "turn_pb2.CommitAnswer.ValueType
 def _said(request: turn_pb2.CommitTurnRequest) -> commits.Said:
     lost = request.lost_usage if request.HasField("lost_usage") else None
     retry_after = timedelta(milliseconds=request.retry_after_ms)
-    return commits.Said(request.errors, lost, retry_after, _refusal(request))
+    return commits.Said(request.errors, lost, retry_after, _refusal(request), request.summary_usage)
 
 
 def _refusal(

@@ -11,13 +11,14 @@ from counterfoil.types.v1 import runtime_pb2
 from services.runner import answer as answers
 from services.runner import faults, messages, publishing, stops
 from services.runner.adapter import MessagesAdapter, ProviderFailure
-from services.runner.asking import Asker, Refused
+from services.runner.asking import Asker
 from services.runner.authorities import Authorities, Conflict, GiveUp, answered
 from services.runner.closing import Closer
 from services.runner.copying import copy_history
 from services.runner.execution import Executor, Interrupted
 from services.runner.history import Writer
 from services.runner.notes import Notes
+from services.runner.preparing import Refused
 from services.runner.publisher import Publisher
 from services.runner.publishing import Round
 from services.runner.recovery import Recovery
@@ -99,7 +100,7 @@ class Owner:
         except Interrupted:
             await self._closer.interrupt()
         except Refused as refused:
-            error = faults.window_exceeded(self._turn, refused.refusal)
+            error = faults.refused(self._turn, refused.refusal)
             await self._closer.withhold(self._round, error)
         except ProviderFailure as failure:
             await self._after_failure(failure)

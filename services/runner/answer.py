@@ -98,6 +98,11 @@ def usage_of(envelope: bytes) -> usage_pb2.ModelUsage:
     return model_usage(members(found) if bytes(found).startswith(b"{") else {})
 
 
+def text_of(blocks: Sequence[bytes]) -> str:
+    """All text of an answer, one paragraph for each run of adjacent text blocks."""
+    return "\n\n".join("".join(one.texts) for one in segments_of(blocks) if one.texts)
+
+
 def calls_of(blocks: Sequence[bytes]) -> list[ToolCall]:
     """The calls that somebody here must answer, in use order; provider-run tools are not calls."""
     return [

@@ -1,61 +1,43 @@
-"""One attempt to get a round's answer from the provider: rows 4 to 7 of the protocol."""
+"""Gets a round's answer from the provider: rows 4 to 7 of the protocol, as attempts."""
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
+import structlog
 from counterfoil.context.v1 import context_pb2
-from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
-from counterfoil.types.v1 import reference_pb2
 
 from services.runner import answer as answers
-from services.runner import names, observed, publishing
-from services.runner.adapter import (
-    Answer,
-    MessagesAdapter,
-    Piece,
-    ProviderFailure,
-    UnknownDelta,
-    endless,
-)
+from services.runner import names, publishing
+from services.runner.adapter import Answer, MessagesAdapter, Piece, ProviderFailure, UnknownDelta
+from services.runner.attempt import Attempt
 from services.runner.authorities import Authorities, answered
 from services.runner.execution import Interrupted
 from services.runner.history import Writer
 from services.runner.live import Live
+from services.runner.model_calls import ModelCalls
+from services.runner.preparing import Preparer, Refused
 from services.runner.previews import Previewer
 from services.runner.turn import ANSWER, Turn
 
-MODEL_CALL_SECONDS_MAX = 3600
-"""Deadline of one provider call; silence ends it much earlier."""
+RECOVERIES_MAX = 3
+"""Requests of one round that may be made smaller because the provider refused the one before."""
 
 PROVIDER = "messages"
 
 A = TypeVar("A")
 
-
-class Refused(Exception):
-    """The request does not fit the model's window."""
-
-    def __init__(self, refusal: context_pb2.Refusal) -> None:
-        super().__init__("the request does not fit the model's window")
-        self.refusal = refusal
+_log = structlog.get_logger("counterfoil.runner")
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """What one attempt is known by."""
+class _TooLarge(Exception):
+    """The provider refused the request of this snapshot as too large."""
 
-    round: int
-    attempt: reference_pb2.Attempt
-    operation_id: str
-    span_id: str
-
-    def scope(self, turn_id: str) -> journal_pb2.RoundScope:
-        return journal_pb2.RoundScope(turn_id=turn_id, round=self.round, attempt=self.attempt)
+    def __init__(self, snapshot_id: str) -> None:
+        super().__init__("the provider refused the request as too large")
+        self.snapshot_id = snapshot_id
 
 
 class Asker:
@@ -65,145 +47,106 @@ class Asker:
         self, authorities: Authorities, adapter: MessagesAdapter, turn: Turn, writer: Writer
     ) -> None:
         self._to = authorities
-        self._adapter = adapter
         self._turn = turn
         self._writer = writer
+        self._calls = ModelCalls(authorities, adapter, turn)
+        self._preparer = Preparer(authorities, self._calls, turn)
 
     async def ask(self, round_: int) -> transcript_pb2.Entry:
         """The stored answer of a round: ours, or one that was stored before.
 
-        Raises Interrupted, Refused, or ProviderFailure when the provider brought no answer.
+        A request that the provider finds too large is asked again as a smaller one. Raises
+        Interrupted, Refused, or ProviderFailure when the provider brought no answer.
         """
+        overflowed = ""
+        for _ in range(1 + RECOVERIES_MAX):
+            try:
+                return await self._ask(round_, overflowed)
+            except _TooLarge as refused:
+                overflowed = refused.snapshot_id
+                _log.warning("a request was too large for the provider", snapshot_id=overflowed)
+        limit = context_pb2.REFUSAL_REASON_COMPACTION_LIMIT
+        raise Refused(context_pb2.Refusal(reason=limit))
+
+    async def _ask(self, round_: int, overflowed: str) -> transcript_pb2.Entry:
         try:
-            return await self._attempt(round_, stream=True)
+            return await self._attempt(round_, overflowed, stream=True)
         except UnknownDelta:
             # A delta that we cannot assemble exactly: the same request once more, unstreamed.
-            return await self._attempt(round_, stream=False)
+            return await self._attempt(round_, overflowed, stream=False)
 
-    async def _attempt(self, round_: int, *, stream: bool) -> transcript_pb2.Entry:
-        known, prepared = await self._begin(round_, stream)
+    async def _attempt(self, round_: int, overflowed: str, *, stream: bool) -> transcript_pb2.Entry:
+        known, prepared = await self._begin(round_, overflowed, stream=stream)
         try:
-            answer = await self._call(known, prepared, stream)
+            answer = await self._call(known, prepared, stream=stream)
         except Interrupted:
-            await self._close(known)
+            await self._calls.close(known, known.operation_id)
             raise
         except ProviderFailure as failure:
-            await self._fail(known, failure)
+            await self._calls.fail(known, known.operation_id, failure)
+            if failure.kind == "overflow":
+                raise _TooLarge(prepared.snapshot.id) from failure
             raise
         return await self._store(known, prepared.snapshot, answer)
 
     async def _begin(
-        self, round_: int, stream: bool
-    ) -> tuple[_Attempt, context_pb2.PreparedRequest]:
+        self, round_: int, overflowed: str, *, stream: bool
+    ) -> tuple[Attempt, context_pb2.PreparedRequest]:
         """Rows 4 and 5; once more as a new attempt if the runner's stream was lost meanwhile."""
         while True:
-            attempt = self._turn.next_attempt()
-            known = _Attempt(
-                round_,
-                attempt,
-                names.model_operation(self._turn.id, round_, attempt),
-                names.span_event(self._turn.id, round_, attempt),
-            )
+            known = Attempt.next_of(self._turn, round_)
             await self._turn.attached.wait()
-            prepared = await self._prepare(known, stream)
-            await self._start(known, prepared.snapshot)
+            prepared = await self._preparer.prepare(
+                known, stream=stream, overflowed_snapshot_id=overflowed
+            )
+            await self._start(known, prepared)
             if self._turn.attached.is_set():
                 return known, prepared
-            await self._close(known)
+            await self._calls.close(known, known.operation_id)
 
-    async def _prepare(self, known: _Attempt, stream: bool) -> context_pb2.PreparedRequest:
-        request = context_pb2.PrepareRequestRequest(
-            fence=self._turn.fence,
-            turn_id=self._turn.id,
-            round=known.round,
-            attempt=known.attempt,
-            transcript_head=self._turn.head,
-            runtime=self._turn.claim.runtime,
-            stream=stream,
-            known_results=self._turn.known_results,
-        )
-        self._turn.known_results = []
-        response = await answered(self._to.context.PrepareRequest, request)
-        if response.WhichOneof("result") == "refused":
-            raise Refused(response.refused)
-        return response.prepared
-
-    async def _start(self, known: _Attempt, snapshot: context_pb2.SnapshotSummary) -> None:
+    async def _start(self, known: Attempt, prepared: context_pb2.PreparedRequest) -> None:
         """Registers the attempt and starts the call; both are answered before the first byte."""
+        turn, compaction_id = self._turn, prepared.compaction_id
         begin = turn_pb2.BeginRoundRequest(
-            fence=self._turn.fence,
-            turn_id=self._turn.id,
+            fence=turn.fence,
+            turn_id=turn.id,
             round=known.round,
             attempt=known.attempt,
             span_event_id=known.span_id,
+            summary_usage=turn.summary_usage,
         )
-        start = journal_pb2.StartModelCallRequest(
-            fence=self._turn.fence,
-            scope=known.scope(self._turn.id),
-            operation_id=known.operation_id,
-            nonce=os.urandom(32),
-            deadline_ms=MODEL_CALL_SECONDS_MAX * 1000,
-            request_digest=snapshot.request_digest,
-            snapshot_id=snapshot.id,
-        )
+        if compaction_id:
+            thread_id = turn.thread.thread_id
+            begin.compaction_event_id = names.compaction_event(thread_id, compaction_id)
         begun = await _both(
             answered(self._to.turns.BeginRound, begin),
-            answered(self._to.journal.StartModelCall, start),
+            self._calls.start(known, known.operation_id, prepared.snapshot),
         )
         if begun.interrupted:
-            await self._close(known)
+            await self._calls.close(known, known.operation_id)
             raise Interrupted
+        turn.summary_usage.clear()
 
     async def _call(
-        self, known: _Attempt, prepared: context_pb2.PreparedRequest, stream: bool
+        self, known: Attempt, prepared: context_pb2.PreparedRequest, *, stream: bool
     ) -> Answer:
-        """Calls the provider until it answers or an interrupt comes."""
+        """Calls the provider, and shows clients the answer while it comes."""
         previewer = self._previewer(known)
         async with Live(self._to.turns, self._turn.fence, known.span_id) as live:
 
             def on_piece(piece: Piece) -> None:
                 live.add(previewer.add(piece))
 
-            called = self._bounded_call(prepared, stream, on_piece)
-            return await observed.call(self._turn, called)
+            return await self._calls.call(prepared, stream=stream, on_piece=on_piece)
 
-    async def _bounded_call(
-        self,
-        prepared: context_pb2.PreparedRequest,
-        stream: bool,
-        on_piece: Callable[[Piece], None],
-    ) -> Answer:
-        """The provider call until an interrupt, which ends its time, or until its deadline: a
-        stream that trickles is never silent."""
-        limit, interrupt = asyncio.timeout(MODEL_CALL_SECONDS_MAX), self._turn.interrupt
-        if interrupt.is_set():
-            raise Interrupted
-
-        def end() -> None:
-            if not limit.expired():
-                limit.reschedule(0)
-
-        try:
-            async with limit:
-                with interrupt.telling(end):
-                    return await self._adapter.call(
-                        prepared.body, stream=stream, on_piece=on_piece, betas=prepared.betas
-                    )
-        except Exception:
-            if not limit.expired():
-                raise
-            if interrupt.is_set():
-                raise Interrupted from None
-            raise endless(MODEL_CALL_SECONDS_MAX) from None
-
-    def _previewer(self, known: _Attempt) -> Previewer:
+    def _previewer(self, known: Attempt) -> Previewer:
         def event_id(block_index: int) -> str:
             return names.block_event(self._turn.id, known.round, known.attempt, block_index)
 
         return Previewer(event_id)
 
     async def _store(
-        self, known: _Attempt, snapshot: context_pb2.SnapshotSummary, answer: Answer
+        self, known: Attempt, snapshot: context_pb2.SnapshotSummary, answer: Answer
     ) -> transcript_pb2.Entry:
         """Row 7: the answer is stored before anything of it is used."""
         runtime = self._turn.claim.runtime
@@ -224,25 +167,6 @@ class Asker:
         return await self._writer.append(
             entry_id, ANSWER, known.round, content, attempt=known.attempt
         )
-
-    async def _close(self, known: _Attempt) -> None:
-        request = journal_pb2.CloseOperationsRequest(
-            fence=self._turn.fence,
-            scope=known.scope(self._turn.id),
-            operation_ids=[known.operation_id],
-            kind=journal_pb2.OPERATION_KIND_MODEL_CALL,
-        )
-        await answered(self._to.journal.CloseOperations, request)
-
-    async def _fail(self, known: _Attempt, failure: ProviderFailure) -> None:
-        request = journal_pb2.CompleteModelCallRequest(
-            fence=self._turn.fence,
-            scope=known.scope(self._turn.id),
-            operation_id=known.operation_id,
-            outcome=journal_pb2.MODEL_CALL_OUTCOME_FAILED,
-            failure=failure.kind,
-        )
-        await answered(self._to.journal.CompleteModelCall, request)
 
 
 async def _both(first: Coroutine[Any, Any, A], second: Awaitable[object]) -> A:

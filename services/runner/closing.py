@@ -176,6 +176,7 @@ class Closer:
             errors=[] if error is None else [error],
             retry_after_ms=retry_after_ms,
             lost_usage=lost,
+            summary_usage=self._turn.summary_usage,
         )
         response = await answered(self._to.turns.CommitTurn, request)
         self._turn.recorded(request.entries)

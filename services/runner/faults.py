@@ -9,13 +9,21 @@ from services.runner.turn import Turn
 
 MODEL_REQUEST_FAILED = "model_request_failed_error"
 TOOL_USE_LIMIT = "tool_use_limit_reached_error"
+COMPACTION_LIMIT = "compaction_limit_reached_error"
 
 _EXHAUSTED = session_events_pb2.RETRY_STATUS_TYPE_EXHAUSTED
 _RETRYING = session_events_pb2.RETRY_STATUS_TYPE_RETRYING
 
 
-def window_exceeded(turn: Turn, refusal: context_pb2.Refusal) -> events_pb2.Event:
+def refused(turn: Turn, refusal: context_pb2.Refusal) -> events_pb2.Event:
     """The history with this input does not fit the model's window."""
+    if refusal.reason == context_pb2.REFUSAL_REASON_COMPACTION_LIMIT:
+        text = (
+            "The history does not fit the model's window, and summaries do not make it small "
+            "enough. This turn was taken out of the history; send a shorter message, or start a "
+            "new session."
+        )
+        return _error(turn, "compaction", COMPACTION_LIMIT, text)
     text = (
         f"The request needs about {refusal.input_tokens_estimate} input tokens, and the model's "
         f"window of {refusal.window_tokens} leaves {refusal.input_tokens_limit}. This turn was "

@@ -57,6 +57,11 @@ def model_operation(turn_id: str, round_: int, attempt: Attempt) -> str:
     return _derived("operation", "model", turn_id, round_, attempt.epoch, attempt.number)
 
 
+def summary_operation(turn_id: str, round_: int, attempt: Attempt, plan_id: str) -> str:
+    """Operation of a provider call that writes a summary before an attempt's request."""
+    return _derived("operation", "summary", turn_id, round_, attempt.epoch, attempt.number, plan_id)
+
+
 def tool_operation(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:
     """Operation of a tool call of the answer that `attempt` brought."""
     return _derived(
@@ -67,6 +72,11 @@ def tool_operation(turn_id: str, round_: int, attempt: Attempt, block_index: int
 def span_event(turn_id: str, round_: int, attempt: Attempt) -> str:
     """Public event of a model request's start."""
     return _derived("event", "span", turn_id, round_, attempt.epoch, attempt.number)
+
+
+def compaction_event(thread_id: str, compaction_id: str) -> str:
+    """Public event that a checkpoint stands for the beginning of a thread's history."""
+    return _derived("event", "compaction", thread_id, compaction_id)
 
 
 def block_event(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from counterfoil.context.v1 import context_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
-from counterfoil.types.v1 import reference_pb2
+from counterfoil.types.v1 import reference_pb2, usage_pb2
 
 Kind = transcript_pb2.TranscriptEntryKind
 
@@ -73,6 +73,8 @@ class Turn:
         default_factory=list[context_pb2.KnownResult]
     )
     """Results in the newest entry, for the next request."""
+    summary_usage: list[usage_pb2.ModelUsage] = field(default_factory=list[usage_pb2.ModelUsage])
+    """What summaries cost, as far as the ledger does not know of it."""
     may_end_late: bool = True
     """Whether a call of the thread, closed after its start, may end after all."""
 

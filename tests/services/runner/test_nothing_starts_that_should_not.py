@@ -9,7 +9,7 @@ from counterfoil.journal.v1 import journal_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
-from services.runner import asking
+from services.runner import model_calls
 from services.runner.adapter import Answer, MessagesAdapter, Piece, ProviderFailure
 from services.runner.asking import Asker
 from services.runner.authorities import GiveUp, Stopped, Unanswered
@@ -174,7 +174,7 @@ async def test_a_refused_attempt_waits_for_the_start_of_its_call(owner: Surround
 async def test_an_answer_that_never_ends_is_a_failure(
     owner: Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "MODEL_CALL_SECONDS_MAX", 1)
+    monkeypatch.setattr(model_calls, "SECONDS_MAX", 1)
     asker, provider = asker_of(owner)
     with pytest.raises(ProviderFailure) as caught:
         await asker.ask(0)

@@ -256,7 +256,12 @@ class Turn:
     def span(self, round_: int, number: int = 1, epoch: int = 0) -> str:
         return ids.derived("event", "span", self.id, round_, epoch or self.claim.epoch, number)
 
-    async def begin(self, number: int = 1, compaction: str = "") -> turn_pb2.BeginRoundResponse:
+    async def begin(
+        self,
+        number: int = 1,
+        compaction: str = "",
+        summaries: Sequence[usage_pb2.ModelUsage] = (),
+    ) -> turn_pb2.BeginRoundResponse:
         request = turn_pb2.BeginRoundRequest(
             fence=self.fence,
             turn_id=self.id,
@@ -264,6 +269,7 @@ class Turn:
             attempt=self.attempt(number),
             span_event_id=self.span(self.round + 1, number),
             compaction_event_id=compaction,
+            summary_usage=summaries,
         )
         return await self.ledger.turns.BeginRound(request, None)
 
@@ -355,6 +361,7 @@ class Turn:
         *entries: turn_pb2.EntryRecord,
         stop: "session_events_pb2.StopReasonType.ValueType" = NO_REASON,
         errors: Sequence[events_pb2.Event] = (),
+        summaries: Sequence[usage_pb2.ModelUsage] = (),
     ) -> turn_pb2.CommitTurnResponse:
         request = turn_pb2.CommitTurnRequest(
             fence=self.fence,
@@ -364,6 +371,7 @@ class Turn:
             entries=entries,
             stop_reason=stop,
             errors=errors,
+            summary_usage=summaries,
         )
         return await self.ledger.turns.CommitTurn(request, None)
 

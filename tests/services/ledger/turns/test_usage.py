@@ -5,7 +5,16 @@ from typing import Any
 from counterfoil.ledger.v1 import session_events_pb2, turn_pb2
 from counterfoil.types.v1 import model_pb2, usage_pb2
 
-from tests.services.ledger.turns.driver import ALLOW, CUSTOM, Ledger, Turn, message, open_ledger
+from tests.services.ledger.turns.driver import (
+    ALLOW,
+    CUSTOM,
+    PLATFORM,
+    Ledger,
+    Turn,
+    interrupt,
+    message,
+    open_ledger,
+)
 
 USED = usage_pb2.ModelUsage(
     input_tokens=1,
@@ -97,3 +106,38 @@ async def test_counts_go_on_in_a_process_that_keeps_no_copy(dsn: str, ledger: Le
             await spent(other, turn, text="two", commit=turn_pb2.COMMIT_KIND_DONE)
         assert told((await other.get()).usage) == times(2)
     assert told((await ledger.get()).usage) == times(2)
+
+
+async def test_summaries_have_no_span_and_are_counted_once(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        for _ in range(2):
+            await turn.begin(summaries=[USED, USED])
+        assert told((await ledger.get()).usage) == times(2)
+        await turn.begin(2)
+        await turn.append(turn.answer((PLATFORM, ALLOW), number=2))
+        await turn.progress(*turn.calls, entries=[turn.results()])
+        # A summary that no request followed.
+        for _ in range(2):
+            await turn.commit(turn_pb2.COMMIT_KIND_DONE, summaries=[USED])
+        spans = usage_pb2.ModelUsage(input_tokens=10, output_tokens=5)
+        used = (await ledger.get()).usage
+        assert used.input_tokens == 3 + spans.input_tokens
+        assert used.server_tool_use.web_search_requests == 15
+    ends = [entry for entry in await ledger.log() if entry["type"] == "span.model_request_end"]
+    assert [end["model_usage"]["input_tokens"] for end in ends] == [0, 10]
+
+
+async def test_a_commit_that_an_interrupt_comes_before_counts_no_summary(ledger: Ledger) -> None:
+    await ledger.create("go")
+    async with ledger.runner() as runner:
+        turn = await runner.claimed()
+        await ledger.send(interrupt())
+        assert (await turn.begin(summaries=[USED])).interrupted
+        given_way = await turn.commit(turn_pb2.COMMIT_KIND_DONE, summaries=[USED])
+        assert given_way.answer == turn_pb2.COMMIT_ANSWER_INTERRUPTED
+        assert told((await ledger.get()).usage) == times(0)
+        entry = turn.entry(turn_pb2.ENTRY_KIND_INPUT)
+        await turn.commit(turn_pb2.COMMIT_KIND_INTERRUPTED, entry, summaries=[USED])
+    assert told((await ledger.get()).usage) == SESSION

@@ -95,7 +95,7 @@ class _ModelCallOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mode
     MODEL_CALL_OUTCOME_UNSPECIFIED: _ModelCallOutcome.ValueType  # 0
     """Not set; refused."""
     MODEL_CALL_OUTCOME_ANSWERED: _ModelCallOutcome.ValueType  # 1
-    """An answer is in the transcript."""
+    """An answer is in the transcript; or it was a summary, which the context authority keeps."""
     MODEL_CALL_OUTCOME_FAILED: _ModelCallOutcome.ValueType  # 2
     """It failed; no answer."""
 
@@ -105,7 +105,7 @@ class ModelCallOutcome(_ModelCallOutcome, metaclass=_ModelCallOutcomeEnumTypeWra
 MODEL_CALL_OUTCOME_UNSPECIFIED: ModelCallOutcome.ValueType  # 0
 """Not set; refused."""
 MODEL_CALL_OUTCOME_ANSWERED: ModelCallOutcome.ValueType  # 1
-"""An answer is in the transcript."""
+"""An answer is in the transcript; or it was a summary, which the context authority keeps."""
 MODEL_CALL_OUTCOME_FAILED: ModelCallOutcome.ValueType  # 2
 """It failed; no answer."""
 Global___ModelCallOutcome: _TypeAlias = ModelCallOutcome  # noqa: Y015
@@ -745,7 +745,7 @@ class CompleteModelCallRequest(_message.Message):
     outcome: Global___ModelCallOutcome.ValueType
     """How it ended."""
     answer_digest: _builtins.bytes
-    """With ANSWERED: chain digest of the answer entry."""
+    """With ANSWERED: chain digest of the answer entry, SHA-256 of the text with a summary."""
     failure: _builtins.str
     """With FAILED: class of the failure; no raw provider body."""
     @_builtins.property

@@ -812,6 +812,7 @@ class BeginRoundRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     SPAN_EVENT_ID_FIELD_NUMBER: _builtins.int
     COMPACTION_EVENT_ID_FIELD_NUMBER: _builtins.int
+    SUMMARY_USAGE_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
@@ -828,6 +829,10 @@ class BeginRoundRequest(_message.Message):
     def attempt(self) -> _reference_pb2.Attempt:
         """The attempt."""
 
+    @_builtins.property
+    def summary_usage(self) -> _containers.RepeatedCompositeFieldContainer[_usage_pb2.ModelUsage]:
+        """Tokens of provider calls that wrote summaries for this request. They have no span, and are added to the session's once, with the span's start."""
+
     def __init__(
         self,
         *,
@@ -837,10 +842,11 @@ class BeginRoundRequest(_message.Message):
         attempt: _reference_pb2.Attempt | None = ...,
         span_event_id: _builtins.str = ...,
         compaction_event_id: _builtins.str = ...,
+        summary_usage: _abc.Iterable[_usage_pb2.ModelUsage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "compaction_event_id", b"compaction_event_id", "fence", b"fence", "round", b"round", "span_event_id", b"span_event_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "compaction_event_id", b"compaction_event_id", "fence", b"fence", "round", b"round", "span_event_id", b"span_event_id", "summary_usage", b"summary_usage", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1154,6 +1160,7 @@ class CommitTurnRequest(_message.Message):
     RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     LOST_USAGE_FIELD_NUMBER: _builtins.int
     STOP_DETAILS_FIELD_NUMBER: _builtins.int
+    SUMMARY_USAGE_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     """The turn."""
     round: _builtins.int
@@ -1184,6 +1191,10 @@ class CommitTurnRequest(_message.Message):
     def stop_details(self) -> _session_events_pb2.StopDetails:
         """More about a stop reason `refusal`, with DONE; unset: neither category nor explanation is known."""
 
+    @_builtins.property
+    def summary_usage(self) -> _containers.RepeatedCompositeFieldContainer[_usage_pb2.ModelUsage]:
+        """With DONE, RESCHEDULED and INTERRUPTED: as in BeginRoundRequest, of summaries that no request followed; added once."""
+
     def __init__(
         self,
         *,
@@ -1197,10 +1208,11 @@ class CommitTurnRequest(_message.Message):
         retry_after_ms: _builtins.int = ...,
         lost_usage: _usage_pb2.ModelUsage | None = ...,
         stop_details: _session_events_pb2.StopDetails | None = ...,
+        summary_usage: _abc.Iterable[_usage_pb2.ModelUsage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "lost_usage", b"lost_usage", "stop_details", b"stop_details"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "errors", b"errors", "fence", b"fence", "kind", b"kind", "lost_usage", b"lost_usage", "retry_after_ms", b"retry_after_ms", "round", b"round", "stop_details", b"stop_details", "stop_reason", b"stop_reason", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "errors", b"errors", "fence", b"fence", "kind", b"kind", "lost_usage", b"lost_usage", "retry_after_ms", b"retry_after_ms", "round", b"round", "stop_details", b"stop_details", "stop_reason", b"stop_reason", "summary_usage", b"summary_usage", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
