@@ -31,7 +31,7 @@ class Copier:
         if source.workspace_id != key.workspace_id:
             raise not_found("thread", source.thread_id)
         target = Records(self._db, self._ring, key)
-        kept, rows = await self._read(source, key, request.source_operation_ids)
+        kept, rows = await self._read(source, request.operation_ids)
         for _ in range(TRIES):
             if await self._db.commit_one(
                 "journal.copy", store.COPY, *key, request.fence.epoch, *_columns(target, kept, rows)
@@ -41,7 +41,7 @@ class Copier:
         raise contended(key)
 
     async def _read(
-        self, source: ThreadKey, key: ThreadKey, wanted: Sequence[str]
+        self, source: ThreadKey, wanted: Sequence[str]
     ) -> tuple[list[Kept], list[Record]]:
         """The outcomes as rows to be, and the operations' rows, in the same order."""
         vault = Records(self._db, self._ring, source).vault
@@ -54,7 +54,7 @@ class Copier:
             )
         kept = [
             Kept(
-                ids.copied("operation", key.thread_id, row["operation_id"]),
+                row["operation_id"],
                 Role.DECIDED,
                 Source(row["source"]),
                 None,

@@ -30,11 +30,11 @@ async def copy_history(to: Authorities, turn: Turn) -> None:
             fence=turn.fence, source=fork.thread, source_head=fork.head, seq_after=last.seq
         )
         page = await answered(to.transcript.CopyThread, request)
-        for operation_ids in _batches(page.source_operation_ids):
+        for operation_ids in _batches(page.operation_ids):
             await answered(
                 to.journal.CopyOperations,
                 journal_pb2.CopyOperationsRequest(
-                    fence=turn.fence, source=fork.thread, source_operation_ids=operation_ids
+                    fence=turn.fence, source=fork.thread, operation_ids=operation_ids
                 ),
             )
         last = page.last

@@ -1,8 +1,9 @@
 """Copies the beginning of one thread's history into another thread, which begins with it.
 
 A page is one transaction, and the head moves with it: whoever comes back after a death goes on
-behind the head. What is copied has the same sequence, kind, rounds and blocks. Ids are derived
-from the new thread and the old id, so that every authority derives the same ones by itself.
+behind the head. What is copied has the same sequence, kind, round and blocks. Ids of entries, turns
+and use events are derived from the new thread and the old id. Operations keep theirs: the model may
+have been told one, as the place where an archived result can be read.
 """
 
 import asyncio
@@ -47,16 +48,13 @@ class _Page(NamedTuple):
 
 
 def copied_content(content: pb.EntryContent, thread_id: str) -> pb.EntryContent:
-    """The content as it stands in another thread: blocks as they are, ids derived anew, without
-    what names the public log, provider calls and snapshots of the thread that it comes from."""
+    """The content as it stands in another thread: blocks and operations as they are, without what
+    names the public log, provider calls and snapshots of the thread that it comes from."""
     copy = pb.EntryContent()
     copy.CopyFrom(content)
     for name in ("log_point", "event_ids", "operation_id", "snapshot_id"):
         copy.ClearField(name)
-    for result in copy.results:
-        result.operation_id = ids.copied("operation", thread_id, result.operation_id)
     for mapping in copy.mappings:
-        mapping.operation_id = ids.copied("operation", thread_id, mapping.operation_id)
         mapping.event_id = ids.copied("event", thread_id, mapping.event_id)
     copy.skipped_entry_ids[:] = [
         ids.copied("entry", thread_id, id_) for id_ in content.skipped_entry_ids
@@ -85,7 +83,7 @@ class Copier:
                 last = await self._write(connection, key, head, page, request.fence.epoch)
             else:
                 last = await self._stored(connection, key, page.stored[-1])
-        response = pb.CopyThreadResponse(source_operation_ids=page.operation_ids)
+        response = pb.CopyThreadResponse(operation_ids=page.operation_ids)
         show_entry(last, None, response.last)
         return response
 

@@ -23,15 +23,11 @@ from tests.services.journal.bench import (
 FORK = ThreadRef(workspace_id="wrkspc_1", session_id="sesn_2", thread_id="sthr_2")
 
 
-def named(operation_id: str) -> str:
-    return ids.copied("operation", FORK.thread_id, operation_id)
-
-
 async def copy(
     bench: Bench, *operation_ids: str, epoch: int = 1, source: ThreadRef = THREAD
 ) -> pb.CopyOperationsResponse:
     request = pb.CopyOperationsRequest(
-        fence=claim(epoch, FORK), source=source, source_operation_ids=operation_ids
+        fence=claim(epoch, FORK), source=source, operation_ids=operation_ids
     )
     return await bench.service.CopyOperations(request, CONTEXT)
 
@@ -57,16 +53,16 @@ async def test_a_copy_shows_the_model_the_same_bytes(bench: Bench) -> None:
     wanted = await ended(bench)
     await copy(bench, *wanted)
     source = await bench.get(*wanted)
-    target = await bench.get(*map(named, wanted), thread=FORK)
+    target = await bench.get(*wanted, thread=FORK)
     assert [one.state for one in target] == [COMPLETED, AMBIGUOUS, ABANDONED, COMPLETED]
     for before, after in zip(source, target, strict=True):
         assert after.projection == before.projection
-        assert after.id == named(before.id)
+        assert after.id == before.id
         assert after.turn_id == ids.copied("turn", FORK.thread_id, before.turn_id)
         for field in ("kind", "state", "round", "attempt", "block_index", "owner", "tool_name"):
             assert getattr(after, field) == getattr(before, field), field
         assert not after.HasField("started_at")
-    assert [one.id for one in await bench.inspect(FORK)] == list(map(named, wanted))
+    assert [one.id for one in await bench.inspect(FORK)] == wanted
 
 
 async def test_raw_outcomes_inputs_and_nonces_stay_behind(bench: Bench) -> None:
@@ -97,7 +93,7 @@ async def test_a_late_outcome_belongs_to_the_source_alone(bench: Bench) -> None:
     assert len(await bench.late()) == 1
     assert not await bench.late(FORK)
     with pytest.raises(Failure) as caught:
-        await bench.complete(text("after all"), named("op_1"), thread=FORK)
+        await bench.complete(text("after all"), "op_1", thread=FORK)
     assert reason(caught) == "OPERATION_REFUSED"
 
 
@@ -106,7 +102,7 @@ async def test_a_copy_lives_on_its_own(bench: Bench) -> None:
     shown = [one.projection for one in await bench.get(*wanted)]
     await copy(bench, *wanted)
     await bench.tombstone()
-    copies = await bench.get(*map(named, wanted), thread=FORK)
+    copies = await bench.get(*wanted, thread=FORK)
     assert [one.projection for one in copies] == shown
 
 

@@ -61,7 +61,7 @@ async def test_a_copy_has_the_same_blocks_and_ids_of_its_own(bench: Bench) -> No
     assert not (await bench.verify(FORK)).findings
 
 
-async def test_what_names_the_source_is_left_out_and_calls_are_named_anew(bench: Bench) -> None:
+async def test_what_names_the_source_is_left_out_and_calls_keep_their_names(bench: Bench) -> None:
     content = answer("tent_1", "toolu_1")
     content.operation_id, content.snapshot_id = "op_model", "snap_1"
     content.provider_request_id = "req_of_the_provider"
@@ -78,21 +78,19 @@ async def test_what_names_the_source_is_left_out_and_calls_are_named_anew(bench:
     )
     head = (await bench.append("tent_2", head, content=results)).head
     (page,) = await copy_all(bench, head)
-    assert list(page.source_operation_ids) == ["op_tent_1_0"]
+    assert list(page.operation_ids) == ["op_tent_1_0"]
     first, second = (one.content for one in (await bench.list(thread=FORK)).entries)
-    operation = ids.copied("operation", FORK.thread_id, "op_tent_1_0")
     expected = pb.EntryContent()
     expected.CopyFrom(content)
     expected.operation_id = expected.snapshot_id = ""
-    expected.mappings[0].operation_id = operation
     expected.mappings[0].event_id = ids.copied("event", FORK.thread_id, "sevt_tent_1_0")
     assert first == expected
-    assert [one.operation_id for one in second.results] == [operation]
+    assert [one.operation_id for one in second.results] == ["op_tent_1_0"]
     assert second.results[0].projection_digest == b"p" * 32
     assert list(second.skipped_entry_ids) == [ids.copied("entry", FORK.thread_id, "tent_1")]
     assert not second.HasField("log_point")
     assert not second.event_ids
-    request = pb.ResolveMappingRequest(thread=FORK, operation_id=operation)
+    request = pb.ResolveMappingRequest(thread=FORK, operation_id="op_tent_1_0")
     found = await bench.service.ResolveMapping(request, CONTEXT)
     assert found.mapping == expected.mappings[0]
 

@@ -1144,7 +1144,7 @@ class CopyOperationsRequest(_message.Message):
 
     FENCE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
-    SOURCE_OPERATION_IDS_FIELD_NUMBER: _builtins.int
+    OPERATION_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def fence(self) -> _reference_pb2.Fence:
         """Claim on the thread that is written."""
@@ -1154,19 +1154,19 @@ class CopyOperationsRequest(_message.Message):
         """The thread that is read."""
 
     @_builtins.property
-    def source_operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The source's operations."""
+    def operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The operations."""
 
     def __init__(
         self,
         *,
         fence: _reference_pb2.Fence | None = ...,
         source: _reference_pb2.ThreadRef | None = ...,
-        source_operation_ids: _abc.Iterable[_builtins.str] | None = ...,
+        operation_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "source", b"source", "source_operation_ids", b"source_operation_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "operation_ids", b"operation_ids", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -212,8 +212,8 @@ class JournalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CopyOperations(self, request, context):
-        """CopyOperations copies decided tool calls of another thread into this one, with the same projections: their ids and turns are derived anew for this
-        thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+        """CopyOperations copies decided tool calls of another thread into this one, under the same ids and with the same projections: turns are derived anew
+        for this thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
         CORRUPT for an operation that the source has no outcome of.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

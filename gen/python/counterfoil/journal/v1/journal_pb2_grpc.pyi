@@ -61,8 +61,8 @@ class JournalServiceStub:
     operation that has no late outcome. Idempotent.
     """
     CopyOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.CopyOperationsRequest, _journal_pb2.CopyOperationsResponse]
-    """CopyOperations copies decided tool calls of another thread into this one, with the same projections: their ids and turns are derived anew for this
-    thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+    """CopyOperations copies decided tool calls of another thread into this one, under the same ids and with the same projections: turns are derived anew
+    for this thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
     CORRUPT for an operation that the source has no outcome of.
     """
     InspectOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.InspectOperationsRequest, _journal_pb2.InspectOperationsResponse]
@@ -195,8 +195,8 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_pb2.CopyOperationsRequest,
         context: _aio.ServicerContext[_journal_pb2.CopyOperationsRequest, _abc.Awaitable[_journal_pb2.CopyOperationsResponse]],
     ) -> _abc.Awaitable[_journal_pb2.CopyOperationsResponse]:
-        """CopyOperations copies decided tool calls of another thread into this one, with the same projections: their ids and turns are derived anew for this
-        thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+        """CopyOperations copies decided tool calls of another thread into this one, under the same ids and with the same projections: turns are derived anew
+        for this thread, and raw outcomes, inputs and receipts stay behind. Idempotent. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
         CORRUPT for an operation that the source has no outcome of.
         """
 

@@ -631,24 +631,24 @@ class CopyThreadResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAST_FIELD_NUMBER: _builtins.int
-    SOURCE_OPERATION_IDS_FIELD_NUMBER: _builtins.int
+    OPERATION_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def last(self) -> Global___Entry:
         """The page's last entry as it stands in this thread, without content."""
 
     @_builtins.property
-    def source_operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The source's operations whose outcomes the page refers to, in order."""
+    def operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The operations whose outcomes the page refers to, in order."""
 
     def __init__(
         self,
         *,
         last: Global___Entry | None = ...,
-        source_operation_ids: _abc.Iterable[_builtins.str] | None = ...,
+        operation_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last", b"last"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "source_operation_ids", b"source_operation_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "operation_ids", b"operation_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

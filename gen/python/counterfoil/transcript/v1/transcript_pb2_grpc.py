@@ -117,9 +117,9 @@ class TranscriptServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CopyThread(self, request, context):
-        """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, turns, rounds and content.
-        Ids of entries, turns, operations and use events are derived anew for this thread; what names the source's public log, provider calls or snapshots
-        is left out. Ask again behind the last entry until it is the last one wanted. A page that was copied before is answered the same. Fails with FENCED,
+        """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, round and content. Ids of
+        entries, turns and use events are derived anew for this thread; operations keep theirs, as the model may have been told them. What names the
+        source's public log, provider calls or snapshots is left out. Ask again behind the last entry until it is the last one wanted. A page that was copied before is answered the same. Fails with FENCED,
         DELETED, NOT_FOUND for a source of another workspace, WRONG_STATE when this thread holds entries of its own, CORRUPT when a source entry does not
         match its digest or the named head is not the source's.
         """

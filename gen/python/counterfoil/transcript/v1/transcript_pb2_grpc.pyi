@@ -35,9 +35,9 @@ class TranscriptServiceStub:
     VerifyTranscript: _aio.UnaryUnaryMultiCallable[_transcript_pb2.VerifyTranscriptRequest, _transcript_pb2.VerifyTranscriptResponse]
     """VerifyTranscript recomputes the thread's chain end to end and compares it with the head row. Reads only; leaves an access record with the head."""
     CopyThread: _aio.UnaryUnaryMultiCallable[_transcript_pb2.CopyThreadRequest, _transcript_pb2.CopyThreadResponse]
-    """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, turns, rounds and content.
-    Ids of entries, turns, operations and use events are derived anew for this thread; what names the source's public log, provider calls or snapshots
-    is left out. Ask again behind the last entry until it is the last one wanted. A page that was copied before is answered the same. Fails with FENCED,
+    """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, round and content. Ids of
+    entries, turns and use events are derived anew for this thread; operations keep theirs, as the model may have been told them. What names the
+    source's public log, provider calls or snapshots is left out. Ask again behind the last entry until it is the last one wanted. A page that was copied before is answered the same. Fails with FENCED,
     DELETED, NOT_FOUND for a source of another workspace, WRONG_STATE when this thread holds entries of its own, CORRUPT when a source entry does not
     match its digest or the named head is not the source's.
     """
@@ -101,9 +101,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_pb2.CopyThreadRequest,
         context: _aio.ServicerContext[_transcript_pb2.CopyThreadRequest, _abc.Awaitable[_transcript_pb2.CopyThreadResponse]],
     ) -> _abc.Awaitable[_transcript_pb2.CopyThreadResponse]:
-        """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, turns, rounds and content.
-        Ids of entries, turns, operations and use events are derived anew for this thread; what names the source's public log, provider calls or snapshots
-        is left out. Ask again behind the last entry until it is the last one wanted. A page that was copied before is answered the same. Fails with FENCED,
+        """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, round and content. Ids of
+        entries, turns and use events are derived anew for this thread; operations keep theirs, as the model may have been told them. What names the
+        source's public log, provider calls or snapshots is left out. Ask again behind the last entry until it is the last one wanted. A page that was copied before is answered the same. Fails with FENCED,
         DELETED, NOT_FOUND for a source of another workspace, WRONG_STATE when this thread holds entries of its own, CORRUPT when a source entry does not
         match its digest or the named head is not the source's.
         """
