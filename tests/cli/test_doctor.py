@@ -39,11 +39,13 @@ async def test_a_running_installation_is_well_until_something_is_taken_away(
             COUNTERFOIL_TOOLS_ADDRESS="127.0.0.1:9",
             COUNTERFOIL_SERVICE_KEY_FILE=str(tmp_path / "none"),
             COUNTERFOIL_MODEL_BASE_URL="http://127.0.0.1:9",
+            COUNTERFOIL_S3_ENDPOINT="http://127.0.0.1:9",
         )
     assert ill.code == 1
     assert _failed(ill.out) == {
         "service key": "COUNTERFOIL_SERVICE_KEY_FILE",
         "schema of journal": "counterfoil migrate",
+        "object store": "COUNTERFOIL_S3_",
         f"REST port {port}": "COUNTERFOIL_PORT",
         "service tools": "counterfoil serve tools",
         "model": "COUNTERFOIL_MODEL_BASE_URL",
@@ -82,6 +84,7 @@ def _failed(out: str) -> dict[str, str]:
         "COUNTERFOIL_SERVICE_KEY_FILE",
         "counterfoil migrate",
         "COUNTERFOIL_PORT",
+        "COUNTERFOIL_S3_",
         "counterfoil serve tools",
         "COUNTERFOIL_MODEL_BASE_URL",
         "chmod 700",

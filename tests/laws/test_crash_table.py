@@ -16,6 +16,7 @@ from pathlib import Path
 import anthropic
 import pytest
 from counterfoil.context.v1 import context_pb2
+from counterfoil.files.v1 import artifacts_pb2
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
@@ -163,6 +164,14 @@ async def erased(system: System, thread: reference_pb2.ThreadRef) -> None:
         lambda: system.transcript.Fence(transcript_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
         lambda: system.journal.Fence(journal_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
         lambda: system.context.Fence(context_pb2.FenceRequest(fence=stale, turn_id="turn_1")),
+        lambda: system.artifacts.CopyArtifacts(
+            artifacts_pb2.CopyArtifactsRequest(
+                workspace_id=thread.workspace_id,
+                source_session_id="sesn_none",
+                target_session_id=thread.session_id,
+                artifact_ids=["art_none"],
+            )
+        ),
     ]
     for fence in fences:
         await eventually(lambda fence=fence: _refused_as_deleted(fence))
@@ -255,6 +264,7 @@ TABLE: dict[Scenario, dict[str, int]] = {
         "journal.close": 1,
         "journal.tombstone": 1,
         "context.tombstone": 1,
+        "files.tombstone": 1,
         "registry.archive_agent": 1,
         "registry.delete_environment": 1,
     },
