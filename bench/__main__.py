@@ -25,6 +25,7 @@ _MEASURED_BY = {
     "streams": "streams:memory",
     "reconnect": "streams:reconnect",
     "request": "context:request",
+    "reducing": "reducing:reducing",
     "long": "context:long",
     "recovery": "recovery:recovery",
     "split": "split:split",

@@ -29,6 +29,9 @@ BARS = {
     "recovery_lost": (0, 0),
     "recovery_doubled": (0, 0),
     "split_rate": (40, 100),
+    "reduce_warm": (2, 1.2),
+    "reduce_cold": (5, 2),
+    "compaction": (2, 1),
 }
 
 
