@@ -16,7 +16,7 @@ from foundation.storage import ConfigurationError, SealRing
 
 _HEALTH_SECONDS = 2.0
 
-PUBLIC_SERVICES = ("registry", "ledger")
+PUBLIC_SERVICES = ("registry", "ledger", "context")
 """Services that the gateway calls."""
 
 _log = structlog.get_logger("counterfoil.process")

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import structlog
+from counterfoil.context.v1 import snapshots_pb2
 from counterfoil.ledger.v1 import session_pb2
 from counterfoil.registry.v1 import agent_pb2, environment_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -34,6 +35,7 @@ CONTRACTS: tuple[Any, ...] = (
     agent_pb2.DESCRIPTOR,
     environment_pb2.DESCRIPTOR,
     session_pb2.DESCRIPTOR,
+    snapshots_pb2.DESCRIPTOR,
 )
 """The contracts with public services."""
 

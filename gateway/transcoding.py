@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from foundation.errors import invalid
-from foundation.json import check, decode, decode_query, encode, members, present
+from foundation.json import check, decode, decode_query, encode, is_raw, members, present
 from foundation.json.errors import clip
 from gateway.routes import BindingError, Route
 
@@ -30,7 +30,10 @@ class Transcoder:
             _field(request, name)
         if route.body not in ("", "*"):
             self._body_type = _message_class(request, route.body)
-        if route.response_body:
+        self._raw_body = ""
+        if route.response_body and is_raw(_field(response, route.response_body)):
+            self._raw_body = route.response_body
+        elif route.response_body:
             _message_class(response, route.response_body)
 
     def request(
@@ -56,7 +59,10 @@ class Transcoder:
         return found
 
     def response(self, message: Message) -> bytes:
-        """The JSON of an answer."""
+        """The JSON of an answer; a field with raw JSON is the whole body as it is."""
+        if self._raw_body:
+            raw: bytes = getattr(message, self._raw_body)
+            return raw
         name = self._route.response_body
         return encode(getattr(message, name) if name else message)
 

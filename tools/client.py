@@ -19,6 +19,7 @@ from tools import proto
 
 GEN_DIR = proto.REPO / "clients" / "python" / "counterfoil_client" / "gen"
 PUBLIC = (
+    "counterfoil/context/v1/snapshots.proto",
     "counterfoil/ledger/v1/session.proto",
     "counterfoil/registry/v1/agent.proto",
     "counterfoil/registry/v1/environment.proto",

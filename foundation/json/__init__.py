@@ -5,6 +5,7 @@ from foundation.json.errors import InvalidJson
 from foundation.json.exact import DEPTH_MAX, check, items, members, parse
 from foundation.json.query import decode_query
 from foundation.json.scalars import enum_literals, read_timestamp, write_timestamp
+from foundation.json.shape import is_raw
 from foundation.json.validation import Violation, json_path, validate
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "decode_query",
     "encode",
     "enum_literals",
+    "is_raw",
     "items",
     "json_path",
     "members",

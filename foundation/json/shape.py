@@ -137,6 +137,11 @@ def shape_of(descriptor: Descriptor) -> Shape:
     )
 
 
+def is_raw(field: FieldDescriptor) -> bool:
+    """Tell whether the field is one value of raw JSON."""
+    return bool(field.GetOptions().Extensions[options.json_raw]) and not field.is_repeated
+
+
 def contains_raw(descriptor: Descriptor) -> bool:
     """Tell whether a field of the message, at any depth, holds raw JSON."""
     seen: set[Descriptor] = set()

@@ -54,7 +54,7 @@ class Recipe(msgspec.Struct, frozen=True, array_like=True):
     """Address of the part behind the messages; empty for the usual tail."""
 
 
-class _Pins(msgspec.Struct, frozen=True):
+class Pins(msgspec.Struct, frozen=True):
     """What else was decided with; the same for most requests of a session, so stored as a part."""
 
     model: str
@@ -95,6 +95,7 @@ class Frame:
 
 
 _RECIPE = msgspec.msgpack.Decoder(Recipe)
+_PINS = msgspec.json.Decoder(Pins)
 
 
 def thread_key(thread: ThreadRef) -> ThreadKey:
@@ -114,7 +115,7 @@ def _pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
     """The pinned facts of a request as a part; equal facts give equal bytes."""
     profile, options = runtime.profile, runtime.model_options
     return msgspec.json.encode(
-        _Pins(
+        Pins(
             model=runtime.model,
             window_tokens=limits.window_tokens,
             output_tokens_max=limits.output_tokens_max,
@@ -130,6 +131,16 @@ def _pins_of(runtime: runtime_pb2.SessionRuntime, limits: Limits) -> bytes:
             betas=materializer.request_betas(runtime),
         )
     )
+
+
+def read_pins(part: bytes) -> Pins:
+    """The facts in a part."""
+    return _PINS.decode(part)
+
+
+def part_identity(workspace_id: str, address: bytes) -> tuple[str, ...]:
+    """What a sealed part is bound to."""
+    return ("context.parts", "body_sealed", workspace_id, address.hex())
 
 
 def frame_of(runtime: runtime_pb2.SessionRuntime) -> Frame:

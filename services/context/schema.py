@@ -41,6 +41,8 @@ snapshots = sa.Table(
     sa.Column("attempt_number", sa.Integer, nullable=False),
     sa.Column("ordinal", sa.BigInteger, nullable=False),
     sa.Column("recipe_sealed", sa.LargeBinary, nullable=False),
+    # Null where an older version made it.
+    sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()")),
     sa.Index("snapshots_turn", "workspace_id", "session_id", "thread_id", "turn_id", "ordinal"),
 )
 

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.context.v1 import context_pb2 as pb
-from counterfoil.context.v1 import context_pb2_grpc
+from counterfoil.context.v1 import context_pb2_grpc, snapshots_pb2_grpc
 from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
+from counterfoil.ledger.v1 import turn_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2_grpc
 from counterfoil.types.v1.reference_pb2 import ThreadRef
 
@@ -18,6 +19,8 @@ from services.context.cache import WarmCache
 from services.context.history import History
 from services.context.prefixes import Prefixes
 from services.context.preparing import Preparer
+from services.context.public_service import ContextSnapshotServicer
+from services.context.reading import Reading
 from services.context.recipe import thread_key
 from services.context.records import Records
 from services.context.shrinking import Mode, Shrinker
@@ -38,6 +41,11 @@ async def start(kernel: "Kernel") -> None:
         summary_mode=kernel.settings.context_summary,
     )
     kernel.register(context_pb2_grpc.add_ContextServiceServicer_to_server, servicer)
+    turns = turn_pb2_grpc.TurnServiceStub(kernel.channel("ledger"))
+    kernel.register(
+        snapshots_pb2_grpc.add_ContextSnapshotServiceServicer_to_server,
+        ContextSnapshotServicer(servicer.reading, turns),
+    )
 
 
 class ContextServicer(context_pb2_grpc.ContextServiceServicer):
@@ -65,6 +73,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             self._snapshots,
             Shrinker(records, summary_mode),
         )
+        self.reading = Reading(db, ring, transcript, journal, self._rebuilt)
 
     async def Fence(self, request: pb.FenceRequest, context: Any) -> pb.FenceResponse:
         key, epoch = thread_key(request.fence.thread), request.fence.epoch
@@ -86,17 +95,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             return response
 
     async def Rebuild(self, request: pb.RebuildRequest, context: Any) -> pb.RebuildResponse:
-        key = thread_key(request.thread)
-        row = await store.snapshot(self._db, key, request.snapshot_id)
-        if row is None:
-            raise not_found("snapshot", request.snapshot_id)
-        await store.note_access(
-            self._db, ids.new("access"), key, "rebuild", current().request_id, row["id"]
-        )
-        opened = recipe.open_row(self._ring, key, row)
-        response = pb.RebuildResponse(snapshot=recipe.summary(self._ring, key, row))
-        response.body = await self._preparer.rebuilt(request.thread, key, row["id"], opened)
-        return response
+        return await self._rebuilt(request.thread, request.snapshot_id, "rebuild")
 
     async def LocateSnapshot(
         self, request: pb.LocateSnapshotRequest, context: Any
@@ -117,6 +116,25 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             snapshots=[recipe.summary(self._ring, key, row) for row in rows]
         )
 
+    async def InspectSnapshots(
+        self, request: pb.InspectSnapshotsRequest, context: Any
+    ) -> pb.InspectSnapshotsResponse:
+        page = await self.reading.page(request.thread, request)
+        next_page = page.next_page if page.HasField("next_page") else None
+        return pb.InspectSnapshotsResponse(data=page.data, next_page=next_page)
+
+    async def InspectSnapshot(
+        self, request: pb.InspectSnapshotRequest, context: Any
+    ) -> pb.InspectSnapshotResponse:
+        snapshot = await self.reading.one(request.thread, request.snapshot_id)
+        return pb.InspectSnapshotResponse(snapshot=snapshot)
+
+    async def DiffSnapshots(
+        self, request: pb.DiffSnapshotsRequest, context: Any
+    ) -> pb.DiffSnapshotsResponse:
+        ids = request.snapshot_id, request.other_snapshot_id
+        return pb.DiffSnapshotsResponse(diff=await self.reading.difference(request.thread, *ids))
+
     async def Tombstone(self, request: pb.TombstoneRequest, context: Any) -> pb.TombstoneResponse:
         key = thread_key(request.thread)
         async with self._db.commit("context.tombstone") as c:
@@ -125,3 +143,19 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             await loss_store.erase(c, key)
         self._cache.forget(key)
         return pb.TombstoneResponse()
+
+    async def _rebuilt(
+        self, thread: ThreadRef, snapshot_id: str, action: str
+    ) -> pb.RebuildResponse:
+        """A snapshot's request; the access record says for what. Raises NOT_FOUND, CORRUPT."""
+        key = thread_key(thread)
+        row = await store.snapshot(self._db, key, snapshot_id)
+        if row is None:
+            raise not_found("snapshot", snapshot_id)
+        await store.note_access(
+            self._db, ids.new("access"), key, action, current().request_id, row["id"]
+        )
+        opened = recipe.open_row(self._ring, key, row)
+        response = pb.RebuildResponse(snapshot=recipe.summary(self._ring, key, row))
+        response.body = await self._preparer.rebuilt(thread, key, row["id"], opened)
+        return response

@@ -70,7 +70,7 @@ class Snapshots:
                 stored: bool = found["stored"]
                 return stored
         sealed = [
-            self._ring.seal(body, *_part_identity(key[0], address))
+            self._ring.seal(body, *recipe.part_identity(key[0], address))
             for address, body in zip(addresses, parts, strict=True)
         ]
         found = await store.put_snapshot_with_parts(self._db, row, sealed)
@@ -139,8 +139,4 @@ class Snapshots:
         found = await store.parts(self._db, key[0], [address])
         if address not in found:
             raise Failure(reasons.ERROR_REASON_CORRUPT, "a part of the snapshot is missing")
-        return self._ring.open(found[address], *_part_identity(key[0], address))
-
-
-def _part_identity(workspace_id: str, address: bytes) -> tuple[str, ...]:
-    return ("context.parts", "body_sealed", workspace_id, address.hex())
+        return self._ring.open(found[address], *recipe.part_identity(key[0], address))

@@ -138,6 +138,7 @@ def message(operation: StoredOperation, projected: Projected | None) -> pb.Opera
         tool_version=operation.tool_version,
         snapshot_id=operation.snapshot_id,
         has_late_outcome=operation.has_late_outcome,
+        model_call_outcome=_model_call_outcome(operation),
     )
     if operation.started_at is not None and operation.deadline_at is not None:
         result.started_at.FromDatetime(operation.started_at)
@@ -147,6 +148,14 @@ def message(operation: StoredOperation, projected: Projected | None) -> pb.Opera
         result.projection.digest = projected.digest
         result.redactor = projected.redactor
     return result
+
+
+def _model_call_outcome(operation: StoredOperation) -> pb.ModelCallOutcome.ValueType:
+    if operation.kind != pb.OPERATION_KIND_MODEL_CALL or operation.state != State.COMPLETED:
+        return pb.MODEL_CALL_OUTCOME_UNSPECIFIED
+    if operation.answer_digest is None:
+        return pb.MODEL_CALL_OUTCOME_FAILED
+    return pb.MODEL_CALL_OUTCOME_ANSWERED
 
 
 class Vault:

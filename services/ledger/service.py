@@ -300,7 +300,9 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
     async def LocateThread(
         self, request: turn_pb2.LocateThreadRequest, context: Any
     ) -> turn_pb2.LocateThreadResponse:
-        thread = await session_store.home_of_session(self._lanes.db, _known(request.session_id))
+        thread = await session_store.home_of_session(
+            self._lanes.db, _known(request.session_id), request.workspace_id
+        )
         return turn_pb2.LocateThreadResponse(thread=thread)
 
     async def FinishDeletion(

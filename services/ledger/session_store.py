@@ -127,7 +127,8 @@ SELECT workspace_id, session_id, thread_id FROM ledger.turns WHERE turn_id = $1
 """
 
 _SESSION_HOME = """
-SELECT workspace_id, session_id, thread_id FROM ledger.sessions WHERE session_id = $1
+SELECT workspace_id, session_id, thread_id FROM ledger.sessions
+WHERE session_id = $1 AND ($2 = '' OR workspace_id = $2 AND deleted_at IS NULL)
 """
 
 
@@ -296,9 +297,12 @@ async def home_of_turn(db: Database, turn_id: str) -> reference_pb2.ThreadRef:
     return _thread_ref(row)
 
 
-async def home_of_session(db: Database, session_id: str) -> reference_pb2.ThreadRef:
-    """The primary thread of a session, in any workspace: for operators. Raises NOT_FOUND."""
-    row = await db.fetchrow(_SESSION_HOME, session_id)
+async def home_of_session(
+    db: Database, session_id: str, workspace_id: str = ""
+) -> reference_pb2.ThreadRef:
+    """The primary thread of a session of this workspace that is not deleted; without a workspace
+    of any, for operators. Raises NOT_FOUND."""
+    row = await db.fetchrow(_SESSION_HOME, session_id, workspace_id)
     if row is None:
         raise not_found("session", session_id)
     return _thread_ref(row)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.types.v1 import reference_pb2
 
+from foundation import operations
 from services.runner import names
 from services.runner.turn import Turn
 
@@ -25,7 +26,7 @@ class Attempt:
     @property
     def operation_id(self) -> str:
         """Its provider call."""
-        return names.model_operation(self.turn_id, self.round, self.attempt)
+        return operations.model_operation(self.turn_id, self.round, self.attempt)
 
     @property
     def span_id(self) -> str:
@@ -39,4 +40,4 @@ class Attempt:
 
     def summary_id(self, plan_id: str) -> str:
         """The provider call that writes a summary for it."""
-        return names.summary_operation(self.turn_id, self.round, self.attempt, plan_id)
+        return operations.summary_operation(self.turn_id, self.round, self.attempt, plan_id)

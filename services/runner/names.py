@@ -1,8 +1,8 @@
 """Ids of everything that a retry could create again.
 
 Entries of a turn are named by turn, round and role, without the attempt: the first append decides
-a round's answer. What depends on an answer (spans, provider calls, events, operations of its
-calls) contains the attempt.
+a round's answer. What depends on an answer (spans, events, operations of its calls) contains the
+attempt; so do provider calls (`foundation/operations.py`).
 """
 
 from functools import lru_cache
@@ -50,16 +50,6 @@ def note_entry(operation_id: str) -> str:
 def abandoned_entry(turn_id: str, epoch: int) -> str:
     """Transcript entry that skips what lies beyond the committed head after a restored backup."""
     return _derived("entry", "abandoned", turn_id, epoch)
-
-
-def model_operation(turn_id: str, round_: int, attempt: Attempt) -> str:
-    """Operation of a provider call."""
-    return _derived("operation", "model", turn_id, round_, attempt.epoch, attempt.number)
-
-
-def summary_operation(turn_id: str, round_: int, attempt: Attempt, plan_id: str) -> str:
-    """Operation of a provider call that writes a summary before an attempt's request."""
-    return _derived("operation", "summary", turn_id, round_, attempt.epoch, attempt.number, plan_id)
 
 
 def tool_operation(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:

@@ -34,7 +34,8 @@ def test_every_binding_of_the_public_services_is_a_route() -> None:
 
 def test_internal_services_have_no_route() -> None:
     services = {route.method.containing_service.name for route in ROUTES}
-    assert services == {"AgentService", "EnvironmentService", "SessionService"}
+    public = {"AgentService", "EnvironmentService", "SessionService", "ContextSnapshotService"}
+    assert services == public
 
 
 def test_a_variable_takes_one_segment_that_is_not_empty() -> None:

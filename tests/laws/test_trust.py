@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from counterfoil.context.v1 import context_pb2
+from counterfoil.context.v1 import context_pb2, snapshots_pb2
 from counterfoil.files.v1 import artifacts_pb2
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.ledger.v1 import session_pb2, turn_pb2
@@ -33,7 +33,7 @@ SERVICES: dict[str, tuple[Any, ...]] = {
     "ledger": (session_pb2, turn_pb2),
     "transcript": (transcript_pb2,),
     "journal": (journal_pb2,),
-    "context": (context_pb2,),
+    "context": (context_pb2, snapshots_pb2),
     "files": (artifacts_pb2,),
     "tools": (tools_pb2,),
 }
@@ -189,11 +189,17 @@ async def test_foreign_ids_are_404(running_system: System, other: httpx2.AsyncCl
     (use_id,) = events[-1]["stop_reason"]["event_ids"]
     before = await chat.history()
     session, agent, environment = chat.id, chat.agent_id, chat.environment_id
+    snapshots = await system.http().get(f"/v1/sessions/{session}/context_snapshots")
+    snapshot = snapshots.json()["data"][0]["id"]
     for verb, path, body in (
         ("GET", f"/v1/sessions/{session}", None),
         ("GET", f"/v1/sessions/{session}/events", None),
         ("GET", f"/v1/sessions/{session}/events/stream", None),
         ("GET", f"/v1/sessions/{session}/threads", None),
+        ("GET", f"/v1/sessions/{session}/context_snapshots", None),
+        ("GET", f"/v1/sessions/{session}/context_snapshots/{snapshot}", None),
+        ("GET", f"/v1/sessions/{session}/context_snapshots/{snapshot}/request", None),
+        ("GET", f"/v1/sessions/{session}/context_snapshots/{snapshot}/diff/{snapshot}", None),
         ("POST", f"/v1/sessions/{session}/events", {"events": [message("mine")]}),
         ("POST", f"/v1/sessions/{session}/events", {"events": [result(use_id, "mine")]}),
         ("POST", f"/v1/sessions/{session}/events", {"events": [{"type": "user.interrupt"}]}),

@@ -28,6 +28,10 @@ EMPTY = ("Archive",)
 """Calls whose name begins so take no body."""
 
 
+NOT_SENT = "snap_00000000000000000000000000"
+"""A snapshot that nobody has: no POST names one."""
+
+
 @dataclass(frozen=True)
 class Things:
     """Ids that requests refer to."""
@@ -45,6 +49,7 @@ class Things:
         made["session_id"] = await _created(http, "/v1/sessions", body)
         threads = await http.get(f"/v1/sessions/{made['session_id']}/threads")
         made["thread_id"] = threads.json()["data"][0]["id"]
+        made["snapshot_id"] = made["other_snapshot_id"] = NOT_SENT
         return cls(made)
 
     def path(self, route: Route) -> str:

@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from foundation.errors import surface_of
 from foundation.idempotency import HEADER
 from foundation.idempotency.keys import KEY_CHARACTERS_MAX
-from foundation.json.shape import TIMESTAMP, is_map, member_of
+from foundation.json.shape import TIMESTAMP, is_map, is_raw, member_of
 from gateway.app import CONTRACTS
 from gateway.routes import Route, routes_of
 from tools.openapi import comments, limits
@@ -177,7 +177,14 @@ def _success(route: Route, components: Components, *, streams: bool) -> Schema:
             },
         }
     if route.response_body:
-        message = response.fields_by_name[route.response_body].message_type
+        field = response.fields_by_name[route.response_body]
+        if is_raw(field):
+            return {
+                "description": components.comment(field.full_name),
+                "headers": _answer_headers(),
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            }
+        message = field.message_type
         assert message is not None
         response = message
     return {

@@ -8,6 +8,7 @@ from unittest.mock import patch
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.types.v1 import reference_pb2
 
+from foundation import operations
 from foundation.errors import Failure
 from services.journal import nonces
 from services.journal.projection import not_run
@@ -81,10 +82,12 @@ class _Replaced:
 @contextmanager
 def attempt_left_out_of_ids() -> Generator[None]:
     """What depends on an answer is named without its attempt."""
-    model, tool = names.model_operation, names.tool_operation
+    model, tool = operations.model_operation, names.tool_operation
     span, block = names.span_event, names.block_event
     with (
-        patch.object(names, "model_operation", lambda turn, round_, _: model(turn, round_, _SAME)),
+        patch.object(
+            operations, "model_operation", lambda turn, round_, _: model(turn, round_, _SAME)
+        ),
         patch.object(
             names, "tool_operation", lambda turn, round_, _, index: tool(turn, round_, _SAME, index)
         ),

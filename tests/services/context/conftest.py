@@ -36,6 +36,7 @@ class JournalInMemory:
     """Answers the one question that the context asks."""
 
     def __init__(self) -> None:
+        self.calls: dict[str, journal_pb2.Operation] = {}
         self.projections: dict[str, journal_pb2.Projection] = {}
         self.asked: list[str] = []
         self.operations_max = 1000
@@ -52,6 +53,7 @@ class JournalInMemory:
                 for id in request.operation_ids
                 if id in self.projections
             ]
+            + [self.calls[id] for id in request.operation_ids if id in self.calls]
         )
 
 

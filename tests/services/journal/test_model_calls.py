@@ -10,6 +10,7 @@ from foundation import failpoints
 from foundation.errors import Failure
 from tests.services.journal.bench import (
     AMBIGUOUS,
+    ANSWERED,
     COMPLETED,
     FAILED,
     MODEL,
@@ -85,6 +86,15 @@ async def test_another_answer_is_refused(bench: Bench) -> None:
     with pytest.raises(Failure) as caught:
         await bench.complete_model_call(outcome=FAILED)
     assert caught.value.reason == reasons.ERROR_REASON_OPERATION_REFUSED
+
+
+async def test_how_a_call_ended_can_be_asked(bench: Bench) -> None:
+    await bench.start_model_call()
+    assert (await bench.get("op_m"))[0].model_call_outcome == 0
+    await bench.complete_model_call(outcome=FAILED)
+    assert (await bench.get("op_m"))[0].model_call_outcome == FAILED
+    await bench.complete_model_call(new("op_1"))
+    assert [one.model_call_outcome for one in await bench.get("op_m", "op_1")] == [ANSWERED, 0]
 
 
 async def test_a_failed_call_is_completed_without_calls(bench: Bench) -> None:

@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
+from counterfoil.context.v1 import snapshots_pb2 as counterfoil_dot_context_dot_v1_dot_snapshots__pb2
 from counterfoil.types.v1 import reference_pb2 as counterfoil_dot_types_dot_v1_dot_reference__pb2
 from counterfoil.types.v1 import runtime_pb2 as counterfoil_dot_types_dot_v1_dot_runtime__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$counterfoil/context/v1/context.proto\x12\x16\x63ounterfoil.context.v1\x1a\x1b\x62uf/validate/validate.proto\x1a$counterfoil/types/v1/reference.proto\x1a\"counterfoil/types/v1/runtime.proto\"^\n\x0c\x46\x65nceRequest\x12\x32\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1b.counterfoil.types.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\x12\x1a\n\x07turn_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"K\n\rFenceResponse\x12:\n\tsnapshots\x18\x01 \x03(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\"\xcf\x02\n\x0fSnapshotSummary\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\x05\x12.\n\x07\x61ttempt\x18\x04 \x01(\x0b\x32\x1d.counterfoil.types.v1.Attempt\x12\x33\n\x0ftranscript_head\x18\x05 \x01(\x0b\x32\x1a.counterfoil.types.v1.Head\x12\x16\n\x0erequest_digest\x18\x06 \x01(\x0c\x12\x15\n\rrequest_bytes\x18\x07 \x01(\x03\x12\x1d\n\x15input_tokens_estimate\x18\x08 \x01(\x03\x12\x33\n\x0ftransition_head\x18\t \x01(\x0b\x32\x1a.counterfoil.types.v1.Head\x12\x15\n\rcheckpoint_id\x18\n \x01(\t\x12\x11\n\tparent_id\x18\x0b \x01(\t\"\x9d\x04\n\x15PrepareRequestRequest\x12\x32\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1b.counterfoil.types.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\x12\x1a\n\x07turn_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x16\n\x05round\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x36\n\x07\x61ttempt\x18\x04 \x01(\x0b\x32\x1d.counterfoil.types.v1.AttemptB\x06\xbaH\x03\xc8\x01\x01\x12;\n\x0ftranscript_head\x18\x05 \x01(\x0b\x32\x1a.counterfoil.types.v1.HeadB\x06\xbaH\x03\xc8\x01\x01\x12=\n\x07runtime\x18\x06 \x01(\x0b\x32$.counterfoil.types.v1.SessionRuntimeB\x06\xbaH\x03\xc8\x01\x01\x12\x0e\n\x06stream\x18\x07 \x01(\x08\x12\x45\n\rknown_results\x18\x08 \x03(\x0b\x32#.counterfoil.context.v1.KnownResultB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\'\n\x16overflowed_snapshot_id\x18\t \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x31\n\x05\x63ount\x18\n \x01(\x0b\x32\".counterfoil.context.v1.TokenCount\x12\x35\n\x07summary\x18\x0b \x01(\x0b\x32$.counterfoil.context.v1.ModelSummary\"I\n\nTokenCount\x12\x1c\n\x0b\x62ody_digest\x18\x01 \x01(\x0c\x42\x07\xbaH\x04z\x02h \x12\x1d\n\x0cinput_tokens\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"b\n\x0cModelSummary\x12\x1a\n\x07plan_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x17\n\x04text\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x10\x12\x1d\n\x0coperation_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@\"K\n\x0bKnownResult\x12\x1f\n\x0coperation_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x1b\n\nprojection\x18\x02 \x01(\x0c\x42\x07\xbaH\x04z\x02\x10\x01\"\x92\x01\n\x07Refusal\x12\x1d\n\x15input_tokens_estimate\x18\x01 \x01(\x03\x12\x1a\n\x12input_tokens_limit\x18\x02 \x01(\x03\x12\x15\n\rwindow_tokens\x18\x03 \x01(\x03\x12\x35\n\x06reason\x18\x04 \x01(\x0e\x32%.counterfoil.context.v1.RefusalReason\"\x80\x01\n\x0fPreparedRequest\x12\x39\n\x08snapshot\x18\x01 \x01(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\r\n\x05\x62\x65tas\x18\x03 \x03(\t\x12\x15\n\rcompaction_id\x18\x04 \x01(\t\"?\n\x0b\x43ountNeeded\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x13\n\x0b\x62ody_digest\x18\x02 \x01(\x0c\x12\r\n\x05\x62\x65tas\x18\x03 \x03(\t\"Z\n\rSummaryNeeded\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x38\n\x07request\x18\x02 \x01(\x0b\x32\'.counterfoil.context.v1.PreparedRequest\"\x91\x02\n\x16PrepareRequestResponse\x12;\n\x08prepared\x18\x01 \x01(\x0b\x32\'.counterfoil.context.v1.PreparedRequestH\x00\x12\x32\n\x07refused\x18\x02 \x01(\x0b\x32\x1f.counterfoil.context.v1.RefusalH\x00\x12;\n\x0c\x63ount_needed\x18\x03 \x01(\x0b\x32#.counterfoil.context.v1.CountNeededH\x00\x12?\n\x0esummary_needed\x18\x04 \x01(\x0b\x32%.counterfoil.context.v1.SummaryNeededH\x00\x42\x08\n\x06result\"i\n\x0eRebuildRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\x12\x1e\n\x0bsnapshot_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"Z\n\x0fRebuildResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x39\n\x08snapshot\x18\x02 \x01(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\";\n\x15LocateSnapshotRequest\x12\"\n\x0bsnapshot_id\x18\x01 \x01(\tB\r\xbaH\nr\x08\x10\x01\x18@\xba\x01\x01\x00\"I\n\x16LocateSnapshotResponse\x12/\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRef\"O\n\x14ListSnapshotsRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\"S\n\x15ListSnapshotsResponse\x12:\n\tsnapshots\x18\x01 \x03(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\"K\n\x10TombstoneRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\"\x13\n\x11TombstoneResponse*x\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eREFUSAL_REASON_INPUT_TOO_LARGE\x10\x01\x12#\n\x1fREFUSAL_REASON_COMPACTION_LIMIT\x10\x02\x32\xf4\x04\n\x0e\x43ontextService\x12T\n\x05\x46\x65nce\x12$.counterfoil.context.v1.FenceRequest\x1a%.counterfoil.context.v1.FenceResponse\x12o\n\x0ePrepareRequest\x12-.counterfoil.context.v1.PrepareRequestRequest\x1a..counterfoil.context.v1.PrepareRequestResponse\x12Z\n\x07Rebuild\x12&.counterfoil.context.v1.RebuildRequest\x1a\'.counterfoil.context.v1.RebuildResponse\x12o\n\x0eLocateSnapshot\x12-.counterfoil.context.v1.LocateSnapshotRequest\x1a..counterfoil.context.v1.LocateSnapshotResponse\x12l\n\rListSnapshots\x12,.counterfoil.context.v1.ListSnapshotsRequest\x1a-.counterfoil.context.v1.ListSnapshotsResponse\x12`\n\tTombstone\x12(.counterfoil.context.v1.TombstoneRequest\x1a).counterfoil.context.v1.TombstoneResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$counterfoil/context/v1/context.proto\x12\x16\x63ounterfoil.context.v1\x1a\x1b\x62uf/validate/validate.proto\x1a&counterfoil/context/v1/snapshots.proto\x1a$counterfoil/types/v1/reference.proto\x1a\"counterfoil/types/v1/runtime.proto\"^\n\x0c\x46\x65nceRequest\x12\x32\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1b.counterfoil.types.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\x12\x1a\n\x07turn_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"K\n\rFenceResponse\x12:\n\tsnapshots\x18\x01 \x03(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\"\xcf\x02\n\x0fSnapshotSummary\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\x05\x12.\n\x07\x61ttempt\x18\x04 \x01(\x0b\x32\x1d.counterfoil.types.v1.Attempt\x12\x33\n\x0ftranscript_head\x18\x05 \x01(\x0b\x32\x1a.counterfoil.types.v1.Head\x12\x16\n\x0erequest_digest\x18\x06 \x01(\x0c\x12\x15\n\rrequest_bytes\x18\x07 \x01(\x03\x12\x1d\n\x15input_tokens_estimate\x18\x08 \x01(\x03\x12\x33\n\x0ftransition_head\x18\t \x01(\x0b\x32\x1a.counterfoil.types.v1.Head\x12\x15\n\rcheckpoint_id\x18\n \x01(\t\x12\x11\n\tparent_id\x18\x0b \x01(\t\"\x9d\x04\n\x15PrepareRequestRequest\x12\x32\n\x05\x66\x65nce\x18\x01 \x01(\x0b\x32\x1b.counterfoil.types.v1.FenceB\x06\xbaH\x03\xc8\x01\x01\x12\x1a\n\x07turn_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x16\n\x05round\x18\x03 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x36\n\x07\x61ttempt\x18\x04 \x01(\x0b\x32\x1d.counterfoil.types.v1.AttemptB\x06\xbaH\x03\xc8\x01\x01\x12;\n\x0ftranscript_head\x18\x05 \x01(\x0b\x32\x1a.counterfoil.types.v1.HeadB\x06\xbaH\x03\xc8\x01\x01\x12=\n\x07runtime\x18\x06 \x01(\x0b\x32$.counterfoil.types.v1.SessionRuntimeB\x06\xbaH\x03\xc8\x01\x01\x12\x0e\n\x06stream\x18\x07 \x01(\x08\x12\x45\n\rknown_results\x18\x08 \x03(\x0b\x32#.counterfoil.context.v1.KnownResultB\t\xbaH\x06\x92\x01\x03\x10\x80\x02\x12\'\n\x16overflowed_snapshot_id\x18\t \x01(\tB\x07\xbaH\x04r\x02\x18@\x12\x31\n\x05\x63ount\x18\n \x01(\x0b\x32\".counterfoil.context.v1.TokenCount\x12\x35\n\x07summary\x18\x0b \x01(\x0b\x32$.counterfoil.context.v1.ModelSummary\"I\n\nTokenCount\x12\x1c\n\x0b\x62ody_digest\x18\x01 \x01(\x0c\x42\x07\xbaH\x04z\x02h \x12\x1d\n\x0cinput_tokens\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"b\n\x0cModelSummary\x12\x1a\n\x07plan_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x17\n\x04text\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x10\x12\x1d\n\x0coperation_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18@\"K\n\x0bKnownResult\x12\x1f\n\x0coperation_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x1b\n\nprojection\x18\x02 \x01(\x0c\x42\x07\xbaH\x04z\x02\x10\x01\"\x92\x01\n\x07Refusal\x12\x1d\n\x15input_tokens_estimate\x18\x01 \x01(\x03\x12\x1a\n\x12input_tokens_limit\x18\x02 \x01(\x03\x12\x15\n\rwindow_tokens\x18\x03 \x01(\x03\x12\x35\n\x06reason\x18\x04 \x01(\x0e\x32%.counterfoil.context.v1.RefusalReason\"\x80\x01\n\x0fPreparedRequest\x12\x39\n\x08snapshot\x18\x01 \x01(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\r\n\x05\x62\x65tas\x18\x03 \x03(\t\x12\x15\n\rcompaction_id\x18\x04 \x01(\t\"?\n\x0b\x43ountNeeded\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x13\n\x0b\x62ody_digest\x18\x02 \x01(\x0c\x12\r\n\x05\x62\x65tas\x18\x03 \x03(\t\"Z\n\rSummaryNeeded\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x38\n\x07request\x18\x02 \x01(\x0b\x32\'.counterfoil.context.v1.PreparedRequest\"\x91\x02\n\x16PrepareRequestResponse\x12;\n\x08prepared\x18\x01 \x01(\x0b\x32\'.counterfoil.context.v1.PreparedRequestH\x00\x12\x32\n\x07refused\x18\x02 \x01(\x0b\x32\x1f.counterfoil.context.v1.RefusalH\x00\x12;\n\x0c\x63ount_needed\x18\x03 \x01(\x0b\x32#.counterfoil.context.v1.CountNeededH\x00\x12?\n\x0esummary_needed\x18\x04 \x01(\x0b\x32%.counterfoil.context.v1.SummaryNeededH\x00\x42\x08\n\x06result\"i\n\x0eRebuildRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\x12\x1e\n\x0bsnapshot_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\"Z\n\x0fRebuildResponse\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x39\n\x08snapshot\x18\x02 \x01(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\";\n\x15LocateSnapshotRequest\x12\"\n\x0bsnapshot_id\x18\x01 \x01(\tB\r\xbaH\nr\x08\x10\x01\x18@\xba\x01\x01\x00\"I\n\x16LocateSnapshotResponse\x12/\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRef\"O\n\x14ListSnapshotsRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\"S\n\x15ListSnapshotsResponse\x12:\n\tsnapshots\x18\x01 \x03(\x0b\x32\'.counterfoil.context.v1.SnapshotSummary\"\xd7\x01\n\x17InspectSnapshotsRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\x12\x1d\n\x05limit\x18\x02 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18\x64(\x01H\x00\x88\x01\x01\x12\x34\n\x05order\x18\x03 \x01(\x0e\x32%.counterfoil.context.v1.SnapshotOrder\x12\x1b\n\x04page\x18\x04 \x01(\tB\x08\xbaH\x05r\x03\x18\x80\x08H\x01\x88\x01\x01\x42\x08\n\x06_limitB\x07\n\x05_page\"w\n\x18InspectSnapshotsResponse\x12\x35\n\x04\x64\x61ta\x18\x01 \x03(\x0b\x32\'.counterfoil.context.v1.ContextSnapshot\x12\x16\n\tnext_page\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_next_page\"u\n\x16InspectSnapshotRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\x12\"\n\x0bsnapshot_id\x18\x02 \x01(\tB\r\xbaH\nr\x08\x10\x01\x18@\xba\x01\x01\x00\"T\n\x17InspectSnapshotResponse\x12\x39\n\x08snapshot\x18\x01 \x01(\x0b\x32\'.counterfoil.context.v1.ContextSnapshot\"\x9d\x01\n\x14\x44iffSnapshotsRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\x12\"\n\x0bsnapshot_id\x18\x02 \x01(\tB\r\xbaH\nr\x08\x10\x01\x18@\xba\x01\x01\x00\x12(\n\x11other_snapshot_id\x18\x03 \x01(\tB\r\xbaH\nr\x08\x10\x01\x18@\xba\x01\x01\x00\"R\n\x15\x44iffSnapshotsResponse\x12\x39\n\x04\x64iff\x18\x01 \x01(\x0b\x32+.counterfoil.context.v1.ContextSnapshotDiff\"K\n\x10TombstoneRequest\x12\x37\n\x06thread\x18\x01 \x01(\x0b\x32\x1f.counterfoil.types.v1.ThreadRefB\x06\xbaH\x03\xc8\x01\x01\"\x13\n\x11TombstoneResponse*x\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eREFUSAL_REASON_INPUT_TOO_LARGE\x10\x01\x12#\n\x1fREFUSAL_REASON_COMPACTION_LIMIT\x10\x02\x32\xcd\x07\n\x0e\x43ontextService\x12T\n\x05\x46\x65nce\x12$.counterfoil.context.v1.FenceRequest\x1a%.counterfoil.context.v1.FenceResponse\x12o\n\x0ePrepareRequest\x12-.counterfoil.context.v1.PrepareRequestRequest\x1a..counterfoil.context.v1.PrepareRequestResponse\x12Z\n\x07Rebuild\x12&.counterfoil.context.v1.RebuildRequest\x1a\'.counterfoil.context.v1.RebuildResponse\x12o\n\x0eLocateSnapshot\x12-.counterfoil.context.v1.LocateSnapshotRequest\x1a..counterfoil.context.v1.LocateSnapshotResponse\x12l\n\rListSnapshots\x12,.counterfoil.context.v1.ListSnapshotsRequest\x1a-.counterfoil.context.v1.ListSnapshotsResponse\x12u\n\x10InspectSnapshots\x12/.counterfoil.context.v1.InspectSnapshotsRequest\x1a\x30.counterfoil.context.v1.InspectSnapshotsResponse\x12r\n\x0fInspectSnapshot\x12..counterfoil.context.v1.InspectSnapshotRequest\x1a/.counterfoil.context.v1.InspectSnapshotResponse\x12l\n\rDiffSnapshots\x12,.counterfoil.context.v1.DiffSnapshotsRequest\x1a-.counterfoil.context.v1.DiffSnapshotsResponse\x12`\n\tTombstone\x12(.counterfoil.context.v1.TombstoneRequest\x1a).counterfoil.context.v1.TombstoneResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -76,50 +77,78 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOCATESNAPSHOTREQUEST'].fields_by_name['snapshot_id']._serialized_options = b'\272H\nr\010\020\001\030@\272\001\001\000'
   _globals['_LISTSNAPSHOTSREQUEST'].fields_by_name['thread']._loaded_options = None
   _globals['_LISTSNAPSHOTSREQUEST'].fields_by_name['thread']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_INSPECTSNAPSHOTSREQUEST'].fields_by_name['thread']._loaded_options = None
+  _globals['_INSPECTSNAPSHOTSREQUEST'].fields_by_name['thread']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_INSPECTSNAPSHOTSREQUEST'].fields_by_name['limit']._loaded_options = None
+  _globals['_INSPECTSNAPSHOTSREQUEST'].fields_by_name['limit']._serialized_options = b'\272H\006\032\004\030d(\001'
+  _globals['_INSPECTSNAPSHOTSREQUEST'].fields_by_name['page']._loaded_options = None
+  _globals['_INSPECTSNAPSHOTSREQUEST'].fields_by_name['page']._serialized_options = b'\272H\005r\003\030\200\010'
+  _globals['_INSPECTSNAPSHOTREQUEST'].fields_by_name['thread']._loaded_options = None
+  _globals['_INSPECTSNAPSHOTREQUEST'].fields_by_name['thread']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_INSPECTSNAPSHOTREQUEST'].fields_by_name['snapshot_id']._loaded_options = None
+  _globals['_INSPECTSNAPSHOTREQUEST'].fields_by_name['snapshot_id']._serialized_options = b'\272H\nr\010\020\001\030@\272\001\001\000'
+  _globals['_DIFFSNAPSHOTSREQUEST'].fields_by_name['thread']._loaded_options = None
+  _globals['_DIFFSNAPSHOTSREQUEST'].fields_by_name['thread']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_DIFFSNAPSHOTSREQUEST'].fields_by_name['snapshot_id']._loaded_options = None
+  _globals['_DIFFSNAPSHOTSREQUEST'].fields_by_name['snapshot_id']._serialized_options = b'\272H\nr\010\020\001\030@\272\001\001\000'
+  _globals['_DIFFSNAPSHOTSREQUEST'].fields_by_name['other_snapshot_id']._loaded_options = None
+  _globals['_DIFFSNAPSHOTSREQUEST'].fields_by_name['other_snapshot_id']._serialized_options = b'\272H\nr\010\020\001\030@\272\001\001\000'
   _globals['_TOMBSTONEREQUEST'].fields_by_name['thread']._loaded_options = None
   _globals['_TOMBSTONEREQUEST'].fields_by_name['thread']._serialized_options = b'\272H\003\310\001\001'
-  _globals['_REFUSALREASON']._serialized_start=2786
-  _globals['_REFUSALREASON']._serialized_end=2906
-  _globals['_FENCEREQUEST']._serialized_start=167
-  _globals['_FENCEREQUEST']._serialized_end=261
-  _globals['_FENCERESPONSE']._serialized_start=263
-  _globals['_FENCERESPONSE']._serialized_end=338
-  _globals['_SNAPSHOTSUMMARY']._serialized_start=341
-  _globals['_SNAPSHOTSUMMARY']._serialized_end=676
-  _globals['_PREPAREREQUESTREQUEST']._serialized_start=679
-  _globals['_PREPAREREQUESTREQUEST']._serialized_end=1220
-  _globals['_TOKENCOUNT']._serialized_start=1222
-  _globals['_TOKENCOUNT']._serialized_end=1295
-  _globals['_MODELSUMMARY']._serialized_start=1297
-  _globals['_MODELSUMMARY']._serialized_end=1395
-  _globals['_KNOWNRESULT']._serialized_start=1397
-  _globals['_KNOWNRESULT']._serialized_end=1472
-  _globals['_REFUSAL']._serialized_start=1475
-  _globals['_REFUSAL']._serialized_end=1621
-  _globals['_PREPAREDREQUEST']._serialized_start=1624
-  _globals['_PREPAREDREQUEST']._serialized_end=1752
-  _globals['_COUNTNEEDED']._serialized_start=1754
-  _globals['_COUNTNEEDED']._serialized_end=1817
-  _globals['_SUMMARYNEEDED']._serialized_start=1819
-  _globals['_SUMMARYNEEDED']._serialized_end=1909
-  _globals['_PREPAREREQUESTRESPONSE']._serialized_start=1912
-  _globals['_PREPAREREQUESTRESPONSE']._serialized_end=2185
-  _globals['_REBUILDREQUEST']._serialized_start=2187
-  _globals['_REBUILDREQUEST']._serialized_end=2292
-  _globals['_REBUILDRESPONSE']._serialized_start=2294
-  _globals['_REBUILDRESPONSE']._serialized_end=2384
-  _globals['_LOCATESNAPSHOTREQUEST']._serialized_start=2386
-  _globals['_LOCATESNAPSHOTREQUEST']._serialized_end=2445
-  _globals['_LOCATESNAPSHOTRESPONSE']._serialized_start=2447
-  _globals['_LOCATESNAPSHOTRESPONSE']._serialized_end=2520
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=2522
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=2601
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=2603
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=2686
-  _globals['_TOMBSTONEREQUEST']._serialized_start=2688
-  _globals['_TOMBSTONEREQUEST']._serialized_end=2763
-  _globals['_TOMBSTONERESPONSE']._serialized_start=2765
-  _globals['_TOMBSTONERESPONSE']._serialized_end=2784
-  _globals['_CONTEXTSERVICE']._serialized_start=2909
-  _globals['_CONTEXTSERVICE']._serialized_end=3537
+  _globals['_REFUSALREASON']._serialized_start=3614
+  _globals['_REFUSALREASON']._serialized_end=3734
+  _globals['_FENCEREQUEST']._serialized_start=207
+  _globals['_FENCEREQUEST']._serialized_end=301
+  _globals['_FENCERESPONSE']._serialized_start=303
+  _globals['_FENCERESPONSE']._serialized_end=378
+  _globals['_SNAPSHOTSUMMARY']._serialized_start=381
+  _globals['_SNAPSHOTSUMMARY']._serialized_end=716
+  _globals['_PREPAREREQUESTREQUEST']._serialized_start=719
+  _globals['_PREPAREREQUESTREQUEST']._serialized_end=1260
+  _globals['_TOKENCOUNT']._serialized_start=1262
+  _globals['_TOKENCOUNT']._serialized_end=1335
+  _globals['_MODELSUMMARY']._serialized_start=1337
+  _globals['_MODELSUMMARY']._serialized_end=1435
+  _globals['_KNOWNRESULT']._serialized_start=1437
+  _globals['_KNOWNRESULT']._serialized_end=1512
+  _globals['_REFUSAL']._serialized_start=1515
+  _globals['_REFUSAL']._serialized_end=1661
+  _globals['_PREPAREDREQUEST']._serialized_start=1664
+  _globals['_PREPAREDREQUEST']._serialized_end=1792
+  _globals['_COUNTNEEDED']._serialized_start=1794
+  _globals['_COUNTNEEDED']._serialized_end=1857
+  _globals['_SUMMARYNEEDED']._serialized_start=1859
+  _globals['_SUMMARYNEEDED']._serialized_end=1949
+  _globals['_PREPAREREQUESTRESPONSE']._serialized_start=1952
+  _globals['_PREPAREREQUESTRESPONSE']._serialized_end=2225
+  _globals['_REBUILDREQUEST']._serialized_start=2227
+  _globals['_REBUILDREQUEST']._serialized_end=2332
+  _globals['_REBUILDRESPONSE']._serialized_start=2334
+  _globals['_REBUILDRESPONSE']._serialized_end=2424
+  _globals['_LOCATESNAPSHOTREQUEST']._serialized_start=2426
+  _globals['_LOCATESNAPSHOTREQUEST']._serialized_end=2485
+  _globals['_LOCATESNAPSHOTRESPONSE']._serialized_start=2487
+  _globals['_LOCATESNAPSHOTRESPONSE']._serialized_end=2560
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=2562
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=2641
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=2643
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=2726
+  _globals['_INSPECTSNAPSHOTSREQUEST']._serialized_start=2729
+  _globals['_INSPECTSNAPSHOTSREQUEST']._serialized_end=2944
+  _globals['_INSPECTSNAPSHOTSRESPONSE']._serialized_start=2946
+  _globals['_INSPECTSNAPSHOTSRESPONSE']._serialized_end=3065
+  _globals['_INSPECTSNAPSHOTREQUEST']._serialized_start=3067
+  _globals['_INSPECTSNAPSHOTREQUEST']._serialized_end=3184
+  _globals['_INSPECTSNAPSHOTRESPONSE']._serialized_start=3186
+  _globals['_INSPECTSNAPSHOTRESPONSE']._serialized_end=3270
+  _globals['_DIFFSNAPSHOTSREQUEST']._serialized_start=3273
+  _globals['_DIFFSNAPSHOTSREQUEST']._serialized_end=3430
+  _globals['_DIFFSNAPSHOTSRESPONSE']._serialized_start=3432
+  _globals['_DIFFSNAPSHOTSRESPONSE']._serialized_end=3514
+  _globals['_TOMBSTONEREQUEST']._serialized_start=3516
+  _globals['_TOMBSTONEREQUEST']._serialized_end=3591
+  _globals['_TOMBSTONERESPONSE']._serialized_start=3593
+  _globals['_TOMBSTONERESPONSE']._serialized_end=3612
+  _globals['_CONTEXTSERVICE']._serialized_start=3737
+  _globals['_CONTEXTSERVICE']._serialized_end=4710
 # @@protoc_insertion_point(module_scope)

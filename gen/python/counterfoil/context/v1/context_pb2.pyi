@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from counterfoil.context.v1 import snapshots_pb2 as _snapshots_pb2
 from counterfoil.types.v1 import reference_pb2 as _reference_pb2
 from counterfoil.types.v1 import runtime_pb2 as _runtime_pb2
 from google.protobuf import descriptor as _descriptor
@@ -652,6 +653,187 @@ class ListSnapshotsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSnapshotsResponse: _TypeAlias = ListSnapshotsResponse  # noqa: Y015
+
+@_typing.final
+class InspectSnapshotsRequest(_message.Message):
+    """InspectSnapshotsRequest names a thread and a page of its snapshots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """Snapshots a page, 1 to 100; default 20."""
+    order: _snapshots_pb2.SnapshotOrder.ValueType
+    """Direction; default ascending."""
+    page: _builtins.str
+    """Cursor from `next_page`, bound to thread and order."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        limit: _builtins.int | None = ...,
+        order: _snapshots_pb2.SnapshotOrder.ValueType = ...,
+        page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "page", b"page", "thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_page", b"_page", "limit", b"limit", "order", b"order", "page", b"page", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__page: _TypeAlias = _typing.Literal["page"]  # noqa: Y015
+    _WhichOneofArgType__page: _TypeAlias = _typing.Literal["_page", b"_page"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__page) -> _WhichOneofReturnType__page | None: ...
+
+Global___InspectSnapshotsRequest: _TypeAlias = InspectSnapshotsRequest  # noqa: Y015
+
+@_typing.final
+class InspectSnapshotsResponse(_message.Message):
+    """InspectSnapshotsResponse holds a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_FIELD_NUMBER: _builtins.int
+    next_page: _builtins.str
+    """Cursor of the next page; unset behind the last one."""
+    @_builtins.property
+    def data(self) -> _containers.RepeatedCompositeFieldContainer[_snapshots_pb2.ContextSnapshot]:
+        """The snapshots, without their recipes."""
+
+    def __init__(
+        self,
+        *,
+        data: _abc.Iterable[_snapshots_pb2.ContextSnapshot] | None = ...,
+        next_page: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "next_page", b"next_page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_next_page", b"_next_page", "data", b"data", "next_page", b"next_page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__next_page: _TypeAlias = _typing.Literal["next_page"]  # noqa: Y015
+    _WhichOneofArgType__next_page: _TypeAlias = _typing.Literal["_next_page", b"_next_page"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__next_page) -> _WhichOneofReturnType__next_page | None: ...
+
+Global___InspectSnapshotsResponse: _TypeAlias = InspectSnapshotsResponse  # noqa: Y015
+
+@_typing.final
+class InspectSnapshotRequest(_message.Message):
+    """InspectSnapshotRequest names a snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """Snapshot id."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        snapshot_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot_id", b"snapshot_id", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectSnapshotRequest: _TypeAlias = InspectSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class InspectSnapshotResponse(_message.Message):
+    """InspectSnapshotResponse holds the snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> _snapshots_pb2.ContextSnapshot:
+        """The snapshot, with its recipe."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: _snapshots_pb2.ContextSnapshot | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectSnapshotResponse: _TypeAlias = InspectSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class DiffSnapshotsRequest(_message.Message):
+    """DiffSnapshotsRequest names two snapshots of a thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    OTHER_SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """The one snapshot."""
+    other_snapshot_id: _builtins.str
+    """The other one."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        snapshot_id: _builtins.str = ...,
+        other_snapshot_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["other_snapshot_id", b"other_snapshot_id", "snapshot_id", b"snapshot_id", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffSnapshotsRequest: _TypeAlias = DiffSnapshotsRequest  # noqa: Y015
+
+@_typing.final
+class DiffSnapshotsResponse(_message.Message):
+    """DiffSnapshotsResponse holds the difference."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIFF_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def diff(self) -> _snapshots_pb2.ContextSnapshotDiff:
+        """The difference."""
+
+    def __init__(
+        self,
+        *,
+        diff: _snapshots_pb2.ContextSnapshotDiff | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffSnapshotsResponse: _TypeAlias = DiffSnapshotsResponse  # noqa: Y015
 
 @_typing.final
 class TombstoneRequest(_message.Message):

@@ -60,6 +60,21 @@ class ContextServiceStub:
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.ListSnapshotsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.ListSnapshotsResponse.FromString,
                 _registered_method=True)
+        self.InspectSnapshots = channel.unary_unary(
+                '/counterfoil.context.v1.ContextService/InspectSnapshots',
+                request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotsResponse.FromString,
+                _registered_method=True)
+        self.InspectSnapshot = channel.unary_unary(
+                '/counterfoil.context.v1.ContextService/InspectSnapshot',
+                request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotResponse.FromString,
+                _registered_method=True)
+        self.DiffSnapshots = channel.unary_unary(
+                '/counterfoil.context.v1.ContextService/DiffSnapshots',
+                request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsResponse.FromString,
+                _registered_method=True)
         self.Tombstone = channel.unary_unary(
                 '/counterfoil.context.v1.ContextService/Tombstone',
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.TombstoneRequest.SerializeToString,
@@ -109,6 +124,27 @@ class ContextServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def InspectSnapshots(self, request, context):
+        """InspectSnapshots is the operator's ListContextSnapshots. Reads only. Fails with INVALID_FIELD (a cursor of another thread or order).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InspectSnapshot(self, request, context):
+        """InspectSnapshot is the operator's GetContextSnapshot. Reads only. Fails with NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DiffSnapshots(self, request, context):
+        """DiffSnapshots is the operator's DiffContextSnapshots; it leaves access records. Fails with NOT_FOUND, CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tombstone(self, request, context):
         """Tombstone erases the thread's snapshots and refuses every later write. Idempotent.
         """
@@ -143,6 +179,21 @@ def add_ContextServiceServicer_to_server(servicer, server):
                     servicer.ListSnapshots,
                     request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.ListSnapshotsRequest.FromString,
                     response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'InspectSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.InspectSnapshots,
+                    request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotsRequest.FromString,
+                    response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotsResponse.SerializeToString,
+            ),
+            'InspectSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.InspectSnapshot,
+                    request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotRequest.FromString,
+                    response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotResponse.SerializeToString,
+            ),
+            'DiffSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiffSnapshots,
+                    request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsRequest.FromString,
+                    response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsResponse.SerializeToString,
             ),
             'Tombstone': grpc.unary_unary_rpc_method_handler(
                     servicer.Tombstone,
@@ -286,6 +337,87 @@ class ContextService:
             '/counterfoil.context.v1.ContextService/ListSnapshots',
             counterfoil_dot_context_dot_v1_dot_context__pb2.ListSnapshotsRequest.SerializeToString,
             counterfoil_dot_context_dot_v1_dot_context__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InspectSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.context.v1.ContextService/InspectSnapshots',
+            counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotsRequest.SerializeToString,
+            counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InspectSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.context.v1.ContextService/InspectSnapshot',
+            counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotRequest.SerializeToString,
+            counterfoil_dot_context_dot_v1_dot_context__pb2.InspectSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiffSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.context.v1.ContextService/DiffSnapshots',
+            counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsRequest.SerializeToString,
+            counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -31,6 +31,12 @@ class ContextServiceStub:
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_context_pb2.ListSnapshotsRequest, _context_pb2.ListSnapshotsResponse]
     """ListSnapshots returns a thread's snapshots, oldest first. Reads only."""
+    InspectSnapshots: _aio.UnaryUnaryMultiCallable[_context_pb2.InspectSnapshotsRequest, _context_pb2.InspectSnapshotsResponse]
+    """InspectSnapshots is the operator's ListContextSnapshots. Reads only. Fails with INVALID_FIELD (a cursor of another thread or order)."""
+    InspectSnapshot: _aio.UnaryUnaryMultiCallable[_context_pb2.InspectSnapshotRequest, _context_pb2.InspectSnapshotResponse]
+    """InspectSnapshot is the operator's GetContextSnapshot. Reads only. Fails with NOT_FOUND."""
+    DiffSnapshots: _aio.UnaryUnaryMultiCallable[_context_pb2.DiffSnapshotsRequest, _context_pb2.DiffSnapshotsResponse]
+    """DiffSnapshots is the operator's DiffContextSnapshots; it leaves access records. Fails with NOT_FOUND, CORRUPT."""
     Tombstone: _aio.UnaryUnaryMultiCallable[_context_pb2.TombstoneRequest, _context_pb2.TombstoneResponse]
     """Tombstone erases the thread's snapshots and refuses every later write. Idempotent."""
 
@@ -81,6 +87,30 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_context_pb2.ListSnapshotsRequest, _abc.Awaitable[_context_pb2.ListSnapshotsResponse]],
     ) -> _abc.Awaitable[_context_pb2.ListSnapshotsResponse]:
         """ListSnapshots returns a thread's snapshots, oldest first. Reads only."""
+
+    @_abc_1.abstractmethod
+    def InspectSnapshots(
+        self,
+        request: _context_pb2.InspectSnapshotsRequest,
+        context: _aio.ServicerContext[_context_pb2.InspectSnapshotsRequest, _abc.Awaitable[_context_pb2.InspectSnapshotsResponse]],
+    ) -> _abc.Awaitable[_context_pb2.InspectSnapshotsResponse]:
+        """InspectSnapshots is the operator's ListContextSnapshots. Reads only. Fails with INVALID_FIELD (a cursor of another thread or order)."""
+
+    @_abc_1.abstractmethod
+    def InspectSnapshot(
+        self,
+        request: _context_pb2.InspectSnapshotRequest,
+        context: _aio.ServicerContext[_context_pb2.InspectSnapshotRequest, _abc.Awaitable[_context_pb2.InspectSnapshotResponse]],
+    ) -> _abc.Awaitable[_context_pb2.InspectSnapshotResponse]:
+        """InspectSnapshot is the operator's GetContextSnapshot. Reads only. Fails with NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def DiffSnapshots(
+        self,
+        request: _context_pb2.DiffSnapshotsRequest,
+        context: _aio.ServicerContext[_context_pb2.DiffSnapshotsRequest, _abc.Awaitable[_context_pb2.DiffSnapshotsResponse]],
+    ) -> _abc.Awaitable[_context_pb2.DiffSnapshotsResponse]:
+        """DiffSnapshots is the operator's DiffContextSnapshots; it leaves access records. Fails with NOT_FOUND, CORRUPT."""
 
     @_abc_1.abstractmethod
     def Tombstone(

@@ -161,6 +161,7 @@ class Operation(_message.Message):
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     TOOL_VERSION_FIELD_NUMBER: _builtins.int
     REDACTOR_FIELD_NUMBER: _builtins.int
+    MODEL_CALL_OUTCOME_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Operation id, `op_…`."""
     kind: Global___OperationKind.ValueType
@@ -185,6 +186,8 @@ class Operation(_message.Message):
     """Tool version."""
     redactor: _builtins.str
     """Version of the redaction patterns that the outcome went through before it was projected, 12 hex digits; empty for none."""
+    model_call_outcome: Global___ModelCallOutcome.ValueType
+    """With a completed provider call: how it ended."""
     @_builtins.property
     def attempt(self) -> _reference_pb2.Attempt:
         """Attempt of the answer that caused it, or of the provider call itself."""
@@ -220,10 +223,11 @@ class Operation(_message.Message):
         snapshot_id: _builtins.str = ...,
         tool_version: _builtins.str = ...,
         redactor: _builtins.str = ...,
+        model_call_outcome: Global___ModelCallOutcome.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "projection", b"projection", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "block_index", b"block_index", "deadline_at", b"deadline_at", "has_late_outcome", b"has_late_outcome", "id", b"id", "kind", b"kind", "owner", b"owner", "projection", b"projection", "redactor", b"redactor", "round", b"round", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "state", b"state", "tool_name", b"tool_name", "tool_version", b"tool_version", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "block_index", b"block_index", "deadline_at", b"deadline_at", "has_late_outcome", b"has_late_outcome", "id", b"id", "kind", b"kind", "model_call_outcome", b"model_call_outcome", "owner", b"owner", "projection", b"projection", "redactor", b"redactor", "round", b"round", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "state", b"state", "tool_name", b"tool_name", "tool_version", b"tool_version", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1538,16 +1538,20 @@ class LocateThreadRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Session id."""
+    workspace_id: _builtins.str
+    """For a client of this workspace: a session of another one, and a deleted one, is NOT_FOUND. Empty for operators, who find every session."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1562,7 +1566,7 @@ class LocateThreadResponse(_message.Message):
     THREAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def thread(self) -> _reference_pb2.ThreadRef:
-        """The primary thread; also of a deleted session."""
+        """The primary thread; for operators also of a deleted session."""
 
     def __init__(
         self,

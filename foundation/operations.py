@@ -1,0 +1,19 @@
+"""Ids of operations that more than one service has to know."""
+
+from functools import lru_cache
+
+from counterfoil.types.v1.reference_pb2 import Attempt
+
+from foundation import ids
+
+_derived = lru_cache(maxsize=1024)(ids.derived)
+
+
+def model_operation(turn_id: str, round_: int, attempt: Attempt) -> str:
+    """Operation of the provider call that an attempt makes."""
+    return _derived("operation", "model", turn_id, round_, attempt.epoch, attempt.number)
+
+
+def summary_operation(turn_id: str, round_: int, attempt: Attempt, plan_id: str) -> str:
+    """Operation of a provider call that writes a summary before an attempt's request."""
+    return _derived("operation", "summary", turn_id, round_, attempt.epoch, attempt.number, plan_id)

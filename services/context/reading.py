@@ -1,0 +1,172 @@
+"""What is told of snapshots: lists, recipes, requests, differences."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from counterfoil.context.v1 import context_pb2
+from counterfoil.context.v1 import snapshots_pb2 as pb
+from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
+from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+from counterfoil.types.v1.reference_pb2 import Attempt, Head, ThreadRef
+
+from foundation import cursors
+from foundation.errors import Failure, not_found
+from foundation.operations import model_operation
+from foundation.storage import Database, Record, SealRing
+from services.context import diff, page_store, recipe, shown, store
+from services.context.recipe import Pins, Recipe, ThreadKey, thread_key
+from services.context.reducer import rewrites
+
+Rebuild = Callable[[ThreadRef, str, str], Awaitable[context_pb2.RebuildResponse]]
+"""Makes a thread's snapshot again and notes who asked: thread, snapshot, action."""
+
+Page = pb.ListContextSnapshotsRequest | context_pb2.InspectSnapshotsRequest
+"""Which page; who asked named the thread."""
+
+_LIMIT_DEFAULT = 20
+
+
+class Reading:
+    """Reads the snapshots of one database. A thread is named whole, so that no reader sees one of
+    another workspace."""
+
+    def __init__(
+        self,
+        db: Database,
+        ring: SealRing,
+        transcript: transcript_pb2_grpc.TranscriptServiceStub,
+        journal: journal_pb2_grpc.JournalServiceStub,
+        rebuild: Rebuild,
+    ) -> None:
+        self._db = db
+        self._ring = ring
+        self._transcript = transcript
+        self._journal = journal
+        self._rebuild = rebuild
+
+    async def page(self, thread: ThreadRef, request: Page) -> pb.ListContextSnapshotsResponse:
+        """A page of the thread's snapshots. Raises INVALID_FIELD."""
+        key = thread_key(thread)
+        descending = request.order == pb.SNAPSHOT_ORDER_DESC
+        identity = ("context.snapshot_cursor", *key, "desc" if descending else "asc")
+        behind = None
+        if request.HasField("page"):
+            must = "the next_page of this list, with the same order"
+            (behind,) = cursors.read(self._ring, tuple[int], request.page, must, *identity)
+        limit = request.limit if request.HasField("limit") else _LIMIT_DEFAULT
+        rows = await page_store.page(self._db, key, behind, limit + 1, descending=descending)
+        response = pb.ListContextSnapshotsResponse(data=await self._shown(thread, rows[:limit]))
+        if len(rows) > limit:
+            last = (rows[limit - 1]["ordinal"],)
+            response.next_page = cursors.write(self._ring, last, *identity)
+        return response
+
+    async def one(self, thread: ThreadRef, id: str) -> pb.ContextSnapshot:
+        """A snapshot with its recipe. Raises NOT_FOUND."""
+        row = await self._row(thread_key(thread), id)
+        (found,) = await self._shown(thread, [row], whole=True)
+        return found
+
+    async def request(self, thread: ThreadRef, id: str) -> bytes:
+        """A snapshot's request. Raises NOT_FOUND, CORRUPT."""
+        return (await self._rebuild(thread, id, "request")).body
+
+    async def difference(self, thread: ThreadRef, id: str, other_id: str) -> pb.ContextSnapshotDiff:
+        """Where the requests of two snapshots differ first. Raises NOT_FOUND, CORRUPT."""
+        parts, made, heads = await self._taken_apart(thread, id)
+        other_parts, other_made, other_heads = await self._taken_apart(thread, other_id)
+        found = diff.compare(parts, other_parts)
+        cause = diff.change(found, made, other_made)
+        if cause == pb.CONTEXT_CHANGE_BUG and await self._is_rewritten(thread, heads, other_heads):
+            cause = pb.CONTEXT_CHANGE_WITHHELD
+        return shown.difference(id, other_id, found, cause, parts, other_parts)
+
+    async def _row(self, key: ThreadKey, id: str) -> Record:
+        row = await page_store.get(self._db, key, id)
+        if row is None:
+            raise not_found("snapshot", id[:80])
+        return row
+
+    async def _shown(
+        self, thread: ThreadRef, rows: Sequence[Record], *, whole: bool = False
+    ) -> list[pb.ContextSnapshot]:
+        if not rows:
+            return []
+        key = thread_key(thread)
+        recipes = [recipe.open_row(self._ring, key, row) for row in rows]
+        pins = await self._pins(key[0], recipes)
+        operations = await self._operations(thread, rows)
+        return [
+            shown.snapshot(
+                key,
+                row,
+                recipe.summary(self._ring, key, row),
+                made,
+                pins[made.pins],
+                operations.get(_operation_id(row)),
+                whole=whole,
+            )
+            for row, made in zip(rows, recipes, strict=True)
+        ]
+
+    async def _pins(self, workspace_id: str, recipes: Iterable[Recipe]) -> Mapping[bytes, Pins]:
+        addresses = {one.pins for one in recipes}
+        found = await store.parts(self._db, workspace_id, sorted(addresses))
+        if set(found) != addresses:
+            raise Failure(reasons.ERROR_REASON_CORRUPT, "a part of a snapshot is missing")
+        return {
+            address: recipe.read_pins(
+                self._ring.open(body, *recipe.part_identity(workspace_id, address))
+            )
+            for address, body in found.items()
+        }
+
+    async def _operations(
+        self, thread: ThreadRef, rows: Sequence[Record]
+    ) -> Mapping[str, journal_pb2.Operation]:
+        """The provider calls of snapshots, as far as they were started, by id."""
+        ids = [_operation_id(row) for row in rows]
+        request = journal_pb2.GetOperationsRequest(thread=thread, operation_ids=ids)
+        response = await self._journal.GetOperations(request)
+        return {one.id: one for one in response.operations}
+
+    async def _taken_apart(self, thread: ThreadRef, id: str) -> tuple[diff.Parts, diff.Made, Head]:
+        rebuilt = await self._rebuild(thread, id, "diff")
+        key, summary = thread_key(thread), rebuilt.snapshot
+        made = recipe.open_row(self._ring, key, await self._row(key, id))
+        pins = (await self._pins(key[0], [made]))[made.pins]
+        parts = diff.take_apart(rebuilt.body)
+        transitions = summary.transition_head
+        recorded = diff.made_of(
+            parts,
+            (*pins.profile, pins.materializer),
+            checkpoint_id=summary.checkpoint_id,
+            transition_head=(transitions.seq, transitions.digest),
+        )
+        return parts, recorded, summary.transcript_head
+
+    async def _is_rewritten(self, thread: ThreadRef, one: Head, other: Head) -> bool:
+        """Whether an entry between two heads takes away what stands before them."""
+        after, through = sorted((one.seq, other.seq))
+        entries: list[transcript_pb2.Entry] = []
+        while after < through:
+            page = await self._transcript.ListEntries(
+                transcript_pb2.ListEntriesRequest(
+                    thread=thread, seq_after=after, seq_through=through
+                )
+            )
+            if not page.entries:
+                break
+            entries += [_without_content(entry) for entry in page.entries]
+            after = page.entries[-1].seq
+        return rewrites(entries)
+
+
+def _operation_id(row: Record) -> str:
+    attempt = Attempt(epoch=row["attempt_epoch"], number=row["attempt_number"])
+    return model_operation(row["turn_id"], row["round"], attempt)
+
+
+def _without_content(entry: transcript_pb2.Entry) -> transcript_pb2.Entry:
+    skipped = transcript_pb2.EntryContent(skipped_entry_ids=entry.content.skipped_entry_ids)
+    return transcript_pb2.Entry(id=entry.id, kind=entry.kind, content=skipped)
