@@ -136,6 +136,28 @@ def plan_image_omission(
     return plan[:BATCH_MAX]
 
 
+def plan_image_budget(
+    key: Key, items: Sequence[Item], losses: Losses, bytes_max: int
+) -> list[Transition]:
+    """Leaves out the oldest result images that the model has seen, so that no more than so many
+    bytes are left: what comes next is then sent, too."""
+    answered = max((i for i, item in enumerate(items) if item.kind == "answer"), default=0)
+    left = sum(map(_image_bytes, items))
+    plan: list[Transition] = []
+    for item in items[:answered]:
+        if left <= bytes_max or len(plan) >= BATCH_MAX:
+            break
+        if item.kind == "results" and item.seq > losses.covered_through and _images(item):
+            plan += _without_images(key, item, losses, "image_omitted_budget")
+            left -= _image_bytes(item)
+    return plan[:BATCH_MAX]
+
+
+def _image_bytes(item: Item) -> int:
+    parts = [part for result in item.results for part in result.parts]
+    return sum(part.size for part in parts if isinstance(part, Artifact) and _is_image(part))
+
+
 def has_images(items: Iterable[Item], losses: Losses) -> bool:
     """Whether there is an image that could be left out."""
     return any(_images(item) for item in items if item.seq > losses.covered_through)

@@ -15,10 +15,11 @@ from services.context.admission import Anchor, Size
 from services.context.cache import Loan, Warm
 from services.context.history import History
 from services.context.losses import Losses
-from services.context.materializer import count_body, request_tail, summary_tail
+from services.context.materializer import IMAGE_BYTES_MAX, count_body, request_tail, summary_tail
 from services.context.recipe import Frame, Recipe, ThreadKey
 from services.context.records import Records
 from services.context.shrinking import (
+    IMAGES_FULL,
     Case,
     Recorded,
     Shrinker,
@@ -103,7 +104,8 @@ class Preparer:
         return self._refused(work, warm, size)
 
     async def _current(self, work: _Work) -> Warm:
-        """History as it is, with a summary that was made for this model and profile."""
+        """History as it is, with a summary that was made for this model and profile, and with
+        room for further images."""
         request, loan = work.request, work.loan
         known = {
             one.operation_id: journal_pb2.Projection(body=one.projection)
@@ -117,7 +119,10 @@ class Preparer:
             frame = warm.frame(request.runtime)
             if self._shrinker.is_foreign(warm.losses, frame.runtime):
                 step = await self._shrinker.renew(await self._case(work, warm))
-                return warm if step is None else await self._changed(work, step)
+                warm = warm if step is None else await self._changed(work, step)
+        if warm.image_bytes > IMAGES_FULL * IMAGE_BYTES_MAX:
+            step = await self._shrinker.spare_images(await self._case(work, warm))
+            warm = warm if step is None else await self._changed(work, step)
         return warm
 
     async def _changed(self, work: _Work, step: Recorded) -> Warm:

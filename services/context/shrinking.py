@@ -21,12 +21,14 @@ from services.context.checkpoints import (
 )
 from services.context.estimates import BYTES_PER_TOKEN, item_tokens, text_tokens
 from services.context.losses import Losses
+from services.context.materializer import IMAGE_BYTES_MAX
 from services.context.planning import (
     ARCHIVE_TOOL,
     Cut,
     current_of,
     has_images,
     plan_cut,
+    plan_image_budget,
     plan_image_omission,
     plan_pruning,
     tokens_after,
@@ -47,6 +49,10 @@ _SUMMARY_BYTES_MIN = 1_200
 _KEPT = 0.5
 """… and what is kept behind it aims at this part, so that the next one is not due soon."""
 _KEPT_AGGRESSIVE = 0.25
+IMAGES_FULL = 0.75
+"""Above this part of the budget of images, the oldest are left out, …"""
+_IMAGES_KEPT = 0.5
+"""… until they take this part."""
 
 Mode = Literal["extractive", "model"]
 
@@ -125,6 +131,13 @@ class Shrinker:
             return None
         reason = "image_omitted_after_overflow"
         plan = plan_image_omission(case.key, case.items, case.losses, reason)
+        return await self._transitions(case, plan, "images") if plan else None
+
+    async def spare_images(self, case: Case) -> Recorded | None:
+        """Leave the oldest images out before the newest ones find no room; None when there is none
+        to leave out."""
+        bytes_max = int(IMAGE_BYTES_MAX * _IMAGES_KEPT)
+        plan = plan_image_budget(case.key, case.items, case.losses, bytes_max)
         return await self._transitions(case, plan, "images") if plan else None
 
     async def compact(self, case: Case) -> Recorded | SummaryWanted | None:

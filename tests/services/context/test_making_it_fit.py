@@ -306,3 +306,29 @@ async def test_an_image_is_sent_in_the_same_bytes_after_the_store_was_down(bench
     first = await bench.prepare()
     cold = await bench.another(WarmCache(0)).PrepareRequest(bench.request(number=2), None)
     assert cold.prepared.body == first.body
+
+
+async def test_the_oldest_images_make_room_for_the_newest(bench: Bench) -> None:
+    mib = 2**20
+    await bench.ask(text("look around"))
+    for number in range(12):
+        part = {
+            "artifact_id": f"art_{number}",
+            "h": 9,
+            "kind": "artifact",
+            "media_type": "image/png",
+            "sha256": "0" * 64,
+            "size": 2 * mib,
+            "w": 9,
+        }
+        bench.artifacts.bodies[f"art_{number}"] = b"image %d" % number
+        body = json.dumps({"kind": "content", "parts": [part], "v": 1}).encode()
+        await round_of(bench, f"look{number}", projection_of(body))
+        prepared = await bench.prepare(round=number + 1)
+        newest = base64.b64encode(b"image %d" % number)
+        assert b'"data":"%b"' % newest in prepared.body
+        assert closed(prepared.body)
+    last = await bench.prepare(round=13)
+    assert 3 <= last.body.count(b'"type":"image"') <= 6
+    assert base64.b64encode(b"image 0") not in last.body
+    assert not last.snapshot.checkpoint_id
