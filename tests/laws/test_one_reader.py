@@ -15,12 +15,14 @@ READERS: dict[str, dict[str, str]] = {
     # The transcript's entries.
     "ListEntries": {
         "services/context/history.py": "effective history",
+        "services/context/reading.py": "whether entries between two snapshots rewrite history",
         "services/runner/recovery.py": "what earlier owners of a turn left, to go on from there",
         "services/transcript/service.py": "the authority itself",
     },
     # The journal's operations, with their projections.
     "GetOperations": {
         "services/context/history.py": "effective history",
+        "services/context/reading.py": "how the model calls of snapshots ended",
         "services/journal/service.py": "the authority itself",
         "services/runner/advance.py": "outcomes of calls that ended elsewhere, to refer to them",
         "services/runner/execution.py": "the same",
