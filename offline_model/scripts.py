@@ -5,6 +5,7 @@ carries the script, so the same request always meets the same step, whoever send
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from offline_model.errors import ApiError, invalid
-from offline_model.requests import Message, Request, text_of
+from offline_model.requests import Message, Request, nested, text_of
 
 T = TypeVar("T")
 
@@ -140,12 +141,19 @@ def _inline(messages: list[Message]) -> tuple[str, int] | None:
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].role != "user":
             continue
-        for block in reversed(messages[index].blocks()):
-            if block.type == "text":
-                text = text_of(block.text)
-                if text.startswith(MARKER):
-                    return text[len(MARKER) :], _assistants(messages[index:])
+        for text in reversed(list(_texts(messages[index]))):
+            if text.startswith(MARKER):
+                return text[len(MARKER) :], _assistants(messages[index:])
     return None
+
+
+def _texts(message: Message) -> Iterator[str]:
+    """The texts of a user message, those of its results included."""
+    for block in message.blocks():
+        if block.type == "text":
+            yield text_of(block.text)
+        elif block.type == "tool_result":
+            yield from (text_of(part.text) for part in nested(block) if part.type == "text")
 
 
 def _assistants(messages: list[Message]) -> int:

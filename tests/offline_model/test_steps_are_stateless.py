@@ -74,3 +74,15 @@ def test_answers_and_seals_survive_a_restart(tmp_path: Path) -> None:
     numbers = sorted(int(file.stem) for file in tmp_path.glob("*.json"))
     lines = [json.loads(line) for line in (tmp_path / "index.jsonl").read_text().splitlines()]
     assert numbers == [line["seq"] for line in lines] == [1, 2, 3]
+
+
+def test_a_result_may_carry_what_comes_next(server: Server) -> None:
+    """So a script goes on although everything before the newest result was replaced."""
+    call = {"type": "tool_use", "name": "t"}
+    first = script({"content": [call]}, {"content": ["old"]})
+    next_ = [{"type": "text", "text": script({"content": ["new"]})}, {"type": "text", "text": "…"}]
+    history = [assistant([use("a"), use("b")]), user([result("a"), result("b", next_)])]
+    assert server.say(first, *history)["content"][0]["text"] == "new"
+    assert server.say("a summary", *history)["content"][0]["text"] == "new"
+    plain = [assistant([use("a")]), user([result("a", "no script")])]
+    assert server.say(first, *plain)["content"][0]["text"] == "old"

@@ -47,6 +47,10 @@ class Model:
         """Forgets gates and records."""
         await self._post("/control/reset")
 
+    async def window(self, tokens: int) -> None:
+        """From now on every model has this window, until a reset."""
+        await self._post(f"/control/window?tokens={tokens}")
+
     async def release(self, gate: str) -> None:
         """Opens a gate."""
         await self._post(f"/control/release/{gate}")
