@@ -82,6 +82,7 @@ class App:
         check(request, counting=True)
         step = choose(request, self._scenarios).step or Step()
         counted = count(request)
+        record.input_tokens = counted.input_tokens
         check_media(counted.media)
         tokens = counted.input_tokens if step.count_tokens is None else step.count_tokens
         value = {"input_tokens": tokens}

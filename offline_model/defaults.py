@@ -20,6 +20,9 @@ def default_step(request: Request) -> Step:
         return _gate(said, outcomes)
     if outcomes:
         return Step(content=[text_block(_reported(outcomes))])
+    headings = [line for line in said.splitlines() if line.startswith("## ")]
+    if len(headings) > 1:
+        return Step(content=[text_block(_sections(headings, len(request.messages)))])
     named = [(said.find(f"use {name}"), name) for name in tools if _asks(said, name)]
     if named:
         at, name = min(named)
@@ -47,6 +50,11 @@ def _helpful(said: str) -> str:
         f"You wrote: “{quote}” I am the offline model: I answer without a provider, and always"
         " the same way. Configure a real model to get a real answer."
     )
+
+
+def _sections(headings: list[str], messages: int) -> str:
+    line = f"- What {messages} messages said about it, as the offline model understood them."
+    return "\n\n".join(f"{heading.rstrip()}\n{line}" for heading in headings)
 
 
 def _reported(outcomes: list[expense.Outcome]) -> str:

@@ -85,7 +85,7 @@ class Preparer:
             return self._refused(work, warm, size)
         warm = recovered
         for _ in range(_STEPS_MAX):
-            size = await self._size(work, warm, may_ask=False)
+            size = await self._size(work, warm)
             if isinstance(size, pb.CountNeeded):
                 return pb.PrepareRequestResponse(count_needed=size)
             frame = warm.frame(work.request.runtime)

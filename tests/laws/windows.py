@@ -9,6 +9,7 @@ from typing import Any
 from counterfoil.context.v1 import context_pb2
 from counterfoil.ledger.v1 import turn_pb2
 
+from tests.offline_model.pictures import image, jpeg
 from tests.support.chat import Chat, Event, asks, is_idle, message
 from tests.support.model import Asked, Model, script, text, use
 from tests.support.postgres import SessionPostgres
@@ -16,7 +17,7 @@ from tests.support.system import Mode, System, system_of
 from tests.support.zygote import Zygote
 
 COMPACTED = "agent.thread_context_compacted"
-WORDS = "the order of a customer was sent to another address and has to be booked again".split()
+WORDS = ("the", "order", "of", "a", "customer", "was", "sent", "to", "another", "address")
 
 
 @asynccontextmanager
@@ -79,9 +80,7 @@ async def play(chat: Chat, random: Random, window: int, *, turns: int) -> list[E
                 *others, last = end["stop_reason"]["event_ids"]
                 next_ = script(step(random, window, rounds))
                 given = [answered(one, words(random, size(random, window))) for one in others]
-                await chat.send(
-                    *given, answered(last, next_, words(random, size(random, window)))
-                )
+                await chat.send(*given, answered(last, next_, words(random, size(random, window))))
             ends.append(end)
     return ends
 
@@ -102,3 +101,31 @@ def errors(events: list[Event]) -> list[str]:
 def room_left(asked: Asked, window: int) -> int:
     """Tokens of the window that a request and its answer do not need."""
     return window - asked.record["input_tokens"] - json.loads(asked.body)["max_tokens"]
+
+
+def picture(width: int = 1000, height: int = 1000, length: int = 0) -> Event:
+    """An image block; only its header is an image, and `length` bytes are its least size."""
+    return image(jpeg(width, height).ljust(length, b"\0"), "image/jpeg")
+
+
+def user(*content: Event | str) -> Event:
+    """A message of these blocks; bare texts are text blocks."""
+    blocks = [text(one) if isinstance(one, str) else one for one in content]
+    return {"type": "user.message", "content": blocks}
+
+
+async def tell(chat: Chat, event: Event) -> list[Event]:
+    """Sends an event; what comes until the session waits."""
+    async with chat.stream() as stream:
+        await chat.send(event)
+        return await stream.until(is_idle)
+
+
+async def newest(chat: Chat, before: int) -> list[Asked]:
+    """What the provider was asked behind the first `before` requests."""
+    return (await chat.system.model.asked())[before:]
+
+
+def statuses(asked: list[Asked]) -> list[int]:
+    """How the provider answered."""
+    return [one.record["status"] for one in asked]

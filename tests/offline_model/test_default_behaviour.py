@@ -93,3 +93,11 @@ def test_a_named_tool_is_called_with_the_given_or_an_example_input(server: Serve
 def test_plain_text_is_answered_with_reference_to_it(server: Server) -> None:
     assert "What is a counterfoil?" in server.say("What is a counterfoil?")["content"][0]["text"]
     assert server.say("hello", tools=GATE)["stop_reason"] == "end_turn"
+
+
+def test_asked_for_sections_it_writes_them(server: Server) -> None:
+    asked = "Write these sections:\n\n## Goals\n## Open work"
+    said = server.say("hello", assistant("hi"), asked)["content"][0]["text"]
+    line = "- What 3 messages said about it, as the offline model understood them."
+    assert said == f"## Goals\n{line}\n\n## Open work\n{line}"
+    assert "You wrote" in server.say("## One heading")["content"][0]["text"]
