@@ -5,7 +5,7 @@ prompt cache, and was recorded before it happened. `compare` finds the first dif
 themselves; `cause_of` names the record, from what requests were made of, without their bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -33,6 +33,7 @@ class Made:
     transition_head: tuple[int, bytes] = (0, b"")
     withheld_seq: int = 0
     """The newest transcript entry that takes earlier ones out of the history; 0 for none."""
+    purpose: str = "working"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class Parts:
 
     body: bytes
     parameters: bytes
-    stream: bytes
+    tail: bytes
+    """Members behind the messages."""
     system: bytes
     tools: tuple[bytes, ...]
     blocks: tuple[Block, ...]
@@ -85,6 +87,7 @@ class _Message(msgspec.Struct):
     content: msgspec.Raw
 
 
+_OWN_PARTS = ("system", "tools")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _MESSAGES = msgspec.json.Decoder(list[_Message])
@@ -103,18 +106,24 @@ def cause_of(previous: Made, current: Made) -> Change:
         (previous.checkpoint_id != current.checkpoint_id, pb.CONTEXT_CHANGE_CHECKPOINT),
         (previous.transition_head != current.transition_head, pb.CONTEXT_CHANGE_TRANSITION),
         (previous.withheld_seq != current.withheld_seq, pb.CONTEXT_CHANGE_WITHHELD),
+        (previous.purpose != current.purpose, pb.CONTEXT_CHANGE_SUMMARY),
     )
     return next((change for differs, change in in_order if differs), pb.CONTEXT_CHANGE_BUG)
 
 
 def take_apart(body: bytes) -> Parts:
     """A request's parts. Raises msgspec.DecodeError for what is no request."""
-    members = {name: bytes(raw) for name, raw in _MEMBERS.decode(body).items()}
-    messages = _MESSAGES.decode(members.pop("messages", b"[]"))
-    stream, system = members.pop("stream", b""), members.pop("system", b"")
-    tools = tuple(map(bytes, _LIST.decode(members.pop("tools", b"[]"))))
-    parameters = b",".join(b'"%b":%b' % (name.encode(), raw) for name, raw in members.items())
-    return Parts(body, parameters, stream, system, tools, tuple(_blocks(messages)))
+    members = [(name, bytes(raw)) for name, raw in _MEMBERS.decode(body).items()]
+    found = dict(members)
+    behind = [name for name, _ in members].index("messages") if "messages" in found else len(found)
+    return Parts(
+        body=body,
+        parameters=_joined(pair for pair in members[:behind] if pair[0] not in _OWN_PARTS),
+        tail=_joined(members[behind + 1 :]),
+        system=found.get("system", b""),
+        tools=tuple(map(bytes, _LIST.decode(found.get("tools", b"[]")))),
+        blocks=tuple(_blocks(_MESSAGES.decode(found.get("messages", b"[]")))),
+    )
 
 
 def compare(one: Parts, other: Parts) -> Difference:
@@ -126,7 +135,7 @@ def compare(one: Parts, other: Parts) -> Difference:
     shared = _shared_blocks(one.blocks, other.blocks)
     if shared < min(len(one.blocks), len(other.blocks)):
         place = Place(pb.REQUEST_PART_MESSAGES, shared, one.blocks[shared].message)
-    elif len(one.blocks) == len(other.blocks) and one.stream != other.stream:
+    elif len(one.blocks) == len(other.blocks) and one.tail != other.tail:
         place = Place(pb.REQUEST_PART_PARAMETERS)
     return Difference(place, one.body == other.body, shared, shared_bytes)
 
@@ -144,8 +153,12 @@ def change(found: Difference, one: Made, other: Made) -> Change:
     if found.place is None:
         return pb.CONTEXT_CHANGE_APPENDED
     if found.place.part == pb.REQUEST_PART_PARAMETERS and one.parameters == other.parameters:
-        return pb.CONTEXT_CHANGE_PARAMETERS  # one is streamed, which stands behind the messages
+        return pb.CONTEXT_CHANGE_PARAMETERS  # `stream`, which stands behind the messages
     return cause_of(one, other)
+
+
+def _joined(members: Iterable[tuple[str, bytes]]) -> bytes:
+    return b",".join(b'"%b":%b' % (name.encode(), raw) for name, raw in members)
 
 
 def _blocks(messages: Sequence[_Message]) -> list[Block]:

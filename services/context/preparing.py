@@ -309,7 +309,7 @@ class Preparer:
         size = _estimated(past, frame)
         past.frame(request.runtime)
         made = self._recipe(work, past, size, addresses, digest, len(body))
-        made = recipe.for_summary(made, addresses[2])
+        made = recipe.for_summary(made, addresses[2], wanted.plan_id)
         id = recipe.snapshot_id(
             key, request.turn_id, request.round, request.attempt, wanted.plan_id
         )

@@ -11,7 +11,7 @@ from counterfoil.types.v1.reference_pb2 import Attempt, Head, ThreadRef
 
 from foundation import cursors
 from foundation.errors import Failure, not_found
-from foundation.operations import model_operation
+from foundation.operations import model_operation, summary_operation
 from foundation.storage import Database, Record, SealRing
 from services.context import diff, page_store, recipe, shown, store
 from services.context.recipe import Pins, Recipe, ThreadKey, thread_key
@@ -63,8 +63,13 @@ class Reading:
 
     async def one(self, thread: ThreadRef, id: str) -> pb.ContextSnapshot:
         """A snapshot with its recipe. Raises NOT_FOUND."""
-        row = await self._row(thread_key(thread), id)
-        (found,) = await self._shown(thread, [row], whole=True)
+        key = thread_key(thread)
+        row = await self._row(key, id)
+        made = recipe.open_row(self._ring, key, row)
+        pins = (await self._pins(key[0], [made]))[made.pins]
+        covered = await page_store.covered_through(self._db, key, made.checkpoint_id)
+        (found,) = await self._shown(thread, [row])
+        found.recipe.CopyFrom(shown.recipe(made, pins, covered))
         return found
 
     async def request(self, thread: ThreadRef, id: str) -> bytes:
@@ -87,26 +92,17 @@ class Reading:
             raise not_found("snapshot", id[:80])
         return row
 
-    async def _shown(
-        self, thread: ThreadRef, rows: Sequence[Record], *, whole: bool = False
-    ) -> list[pb.ContextSnapshot]:
+    async def _shown(self, thread: ThreadRef, rows: Sequence[Record]) -> list[pb.ContextSnapshot]:
         if not rows:
             return []
         key = thread_key(thread)
         recipes = [recipe.open_row(self._ring, key, row) for row in rows]
         pins = await self._pins(key[0], recipes)
-        operations = await self._operations(thread, rows)
+        calls = [_operation_id(row, made) for row, made in zip(rows, recipes, strict=True)]
+        operations = await self._operations(thread, calls)
         return [
-            shown.snapshot(
-                key,
-                row,
-                recipe.summary(self._ring, key, row),
-                made,
-                pins[made.pins],
-                operations.get(_operation_id(row)),
-                whole=whole,
-            )
-            for row, made in zip(rows, recipes, strict=True)
+            shown.snapshot(key, row, made, pins[made.pins].model, operations.get(call))
+            for row, made, call in zip(rows, recipes, calls, strict=True)
         ]
 
     async def _pins(self, workspace_id: str, recipes: Iterable[Recipe]) -> Mapping[bytes, Pins]:
@@ -122,10 +118,9 @@ class Reading:
         }
 
     async def _operations(
-        self, thread: ThreadRef, rows: Sequence[Record]
+        self, thread: ThreadRef, ids: Sequence[str]
     ) -> Mapping[str, journal_pb2.Operation]:
-        """The provider calls of snapshots, as far as they were started, by id."""
-        ids = [_operation_id(row) for row in rows]
+        """Provider calls, as far as they were started, by id."""
         request = journal_pb2.GetOperationsRequest(thread=thread, operation_ids=ids)
         response = await self._journal.GetOperations(request)
         return {one.id: one for one in response.operations}
@@ -142,6 +137,7 @@ class Reading:
             (*pins.profile, pins.materializer),
             checkpoint_id=summary.checkpoint_id,
             transition_head=(transitions.seq, transitions.digest),
+            purpose=made.purpose,
         )
         return parts, recorded, summary.transcript_head
 
@@ -162,8 +158,10 @@ class Reading:
         return rewrites(entries)
 
 
-def _operation_id(row: Record) -> str:
+def _operation_id(row: Record, made: Recipe) -> str:
     attempt = Attempt(epoch=row["attempt_epoch"], number=row["attempt_number"])
+    if made.plan_id:
+        return summary_operation(row["turn_id"], row["round"], attempt, made.plan_id)
     return model_operation(row["turn_id"], row["round"], attempt)
 
 

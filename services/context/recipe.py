@@ -52,6 +52,8 @@ class Recipe(msgspec.Struct, frozen=True, array_like=True):
     """`working` or `summary`."""
     tail: bytes = b""
     """Address of the part behind the messages; empty for the usual tail."""
+    plan_id: str = ""
+    """With a summary: what is summarized."""
 
 
 class Pins(msgspec.Struct, frozen=True):
@@ -153,10 +155,12 @@ def frame_of(runtime: runtime_pb2.SessionRuntime) -> Frame:
     return Frame(kept, limits, head, betas, _pins_of(runtime, limits))
 
 
-def for_summary(made: Recipe, tail: bytes) -> Recipe:
+def for_summary(made: Recipe, tail: bytes, plan_id: str) -> Recipe:
     """The recipe of a request for a summary; `tail` is the address of what stands behind its
     messages."""
-    return msgspec.structs.replace(made, purpose="summary", tail=tail, stream=False)
+    return msgspec.structs.replace(
+        made, purpose="summary", tail=tail, stream=False, plan_id=plan_id
+    )
 
 
 def addresses_of(key: bytes, *parts: bytes) -> tuple[bytes, ...]:

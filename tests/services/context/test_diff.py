@@ -28,6 +28,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "checkpoint": {"checkpoint_id": "ckpt_1"},
     "transition": {"transition_head": (1, b"d")},
     "withheld": {"withheld_seq": 7},
+    "summary": {"purpose": "summary"},
 }
 """A change of each fact, in the order of the bytes that it changes."""
 
@@ -93,6 +94,7 @@ def test_a_changed_block_is_found_where_it_is(history: History, data: st.DataObj
     assert said(before, after, transition_head=(1, b"d")) == ("transition", place)
     assert said(before, after, checkpoint_id="ckpt_1") == ("checkpoint", place)
     assert said(before, after, withheld_seq=3) == ("withheld", place)
+    assert said(before, after, purpose="summary") == ("summary", place)
     assert said(before, after) == ("bug", place)
 
 

@@ -50,7 +50,7 @@ async def many(bench: Bench, count: int) -> list[str]:
 
 
 async def test_every_statement_prepares(bench: Bench) -> None:
-    assert await assert_sql_prepares(page_store, bench.dsn) == 3
+    assert await assert_sql_prepares(page_store, bench.dsn) == 4
 
 
 @pytest.mark.parametrize("order", [pb.SNAPSHOT_ORDER_ASC, pb.SNAPSHOT_ORDER_DESC])
@@ -139,7 +139,7 @@ async def test_a_snapshot_says_all_that_its_request_was_made_of(bench: Bench) ->
     )
     limits = recipe.limits
     kept_free = limits.output_tokens_reserved + limits.growth_tokens_reserved
-    assert limits.input_tokens_max == limits.window_tokens - kept_free
+    assert limits.input_tokens_limit == limits.window_tokens - kept_free
     assert list(recipe.betas) == list(prepared.betas)
     assert recipe.catalog
     assert recipe.materializer > 0

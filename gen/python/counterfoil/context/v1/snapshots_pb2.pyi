@@ -87,6 +87,58 @@ INPUT_TOKENS_SOURCE_PROVIDER_COUNT: InputTokensSource.ValueType  # 3
 """The provider's counting endpoint counted it."""
 Global___InputTokensSource: _TypeAlias = InputTokensSource  # noqa: Y015
 
+class _SnapshotPurpose:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SnapshotPurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SnapshotPurpose.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SNAPSHOT_PURPOSE_UNSPECIFIED: _SnapshotPurpose.ValueType  # 0
+    """Not set; never sent."""
+    SNAPSHOT_PURPOSE_ROUND: _SnapshotPurpose.ValueType  # 1
+    """The answer of a round."""
+    SNAPSHOT_PURPOSE_SUMMARY: _SnapshotPurpose.ValueType  # 2
+    """A summary of the beginning of the history, before a round's request is made."""
+
+class SnapshotPurpose(_SnapshotPurpose, metaclass=_SnapshotPurposeEnumTypeWrapper):
+    """SnapshotPurpose is what a request asks the model for."""
+
+SNAPSHOT_PURPOSE_UNSPECIFIED: SnapshotPurpose.ValueType  # 0
+"""Not set; never sent."""
+SNAPSHOT_PURPOSE_ROUND: SnapshotPurpose.ValueType  # 1
+"""The answer of a round."""
+SNAPSHOT_PURPOSE_SUMMARY: SnapshotPurpose.ValueType  # 2
+"""A summary of the beginning of the history, before a round's request is made."""
+Global___SnapshotPurpose: _TypeAlias = SnapshotPurpose  # noqa: Y015
+
+class _HistoryChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HistoryChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HistoryChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HISTORY_CHANGE_UNSPECIFIED: _HistoryChange.ValueType  # 0
+    """Not set: nothing."""
+    HISTORY_CHANGE_PRUNED: _HistoryChange.ValueType  # 1
+    """Results that the model has read were archived."""
+    HISTORY_CHANGE_COMPACTED: _HistoryChange.ValueType  # 2
+    """A summary stands for the beginning, or a new one for more of it."""
+    HISTORY_CHANGE_IMAGES_OMITTED: _HistoryChange.ValueType  # 3
+    """Images were left out."""
+
+class HistoryChange(_HistoryChange, metaclass=_HistoryChangeEnumTypeWrapper):
+    """HistoryChange is what was recorded about the history so that a request fits the model's window."""
+
+HISTORY_CHANGE_UNSPECIFIED: HistoryChange.ValueType  # 0
+"""Not set: nothing."""
+HISTORY_CHANGE_PRUNED: HistoryChange.ValueType  # 1
+"""Results that the model has read were archived."""
+HISTORY_CHANGE_COMPACTED: HistoryChange.ValueType  # 2
+"""A summary stands for the beginning, or a new one for more of it."""
+HISTORY_CHANGE_IMAGES_OMITTED: HistoryChange.ValueType  # 3
+"""Images were left out."""
+Global___HistoryChange: _TypeAlias = HistoryChange  # noqa: Y015
+
 class _ContextChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -113,7 +165,9 @@ class _ContextChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Context
     """A transition: something that was shown is shown differently."""
     CONTEXT_CHANGE_WITHHELD: _ContextChange.ValueType  # 9
     """A recorded entry took earlier ones out of the history."""
-    CONTEXT_CHANGE_BUG: _ContextChange.ValueType  # 10
+    CONTEXT_CHANGE_SUMMARY: _ContextChange.ValueType  # 10
+    """One of them asks for a summary of what the other one goes on with."""
+    CONTEXT_CHANGE_BUG: _ContextChange.ValueType  # 11
     """Nothing that was recorded explains it. Never occurs; please report it."""
 
 class ContextChange(_ContextChange, metaclass=_ContextChangeEnumTypeWrapper):
@@ -141,7 +195,9 @@ CONTEXT_CHANGE_TRANSITION: ContextChange.ValueType  # 8
 """A transition: something that was shown is shown differently."""
 CONTEXT_CHANGE_WITHHELD: ContextChange.ValueType  # 9
 """A recorded entry took earlier ones out of the history."""
-CONTEXT_CHANGE_BUG: ContextChange.ValueType  # 10
+CONTEXT_CHANGE_SUMMARY: ContextChange.ValueType  # 10
+"""One of them asks for a summary of what the other one goes on with."""
+CONTEXT_CHANGE_BUG: ContextChange.ValueType  # 11
 """Nothing that was recorded explains it. Never occurs; please report it."""
 Global___ContextChange: _TypeAlias = ContextChange  # noqa: Y015
 
@@ -225,6 +281,9 @@ class ContextSnapshot(_message.Message):
     INPUT_TOKENS_SOURCE_FIELD_NUMBER: _builtins.int
     REQUEST_BYTES_FIELD_NUMBER: _builtins.int
     REQUEST_DIGEST_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    HISTORY_CHANGE_FIELD_NUMBER: _builtins.int
+    OVERFLOWED_SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     RECIPE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Snapshot id, `snap_…`."""
@@ -254,6 +313,12 @@ class ContextSnapshot(_message.Message):
     """Length of the request in bytes."""
     request_digest: _builtins.str
     """SHA-256 of the request's bytes, hex."""
+    purpose: Global___SnapshotPurpose.ValueType
+    """What it asks for."""
+    history_change: Global___HistoryChange.ValueType
+    """What was recorded about the history for it; null for nothing."""
+    overflowed_snapshot_id: _builtins.str
+    """The request of this round that the provider refused as too large before this one; null for none."""
     @_builtins.property
     def attempt(self) -> _reference_pb2.Attempt:
         """The attempt to get the round's answer."""
@@ -285,20 +350,27 @@ class ContextSnapshot(_message.Message):
         input_tokens_source: Global___InputTokensSource.ValueType = ...,
         request_bytes: _builtins.int = ...,
         request_digest: _builtins.str = ...,
+        purpose: Global___SnapshotPurpose.ValueType = ...,
+        history_change: Global___HistoryChange.ValueType = ...,
+        overflowed_snapshot_id: _builtins.str | None = ...,
         recipe: Global___SnapshotRecipe | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_parent_id", b"_parent_id", "_transition_head", b"_transition_head", "attempt", b"attempt", "checkpoint_id", b"checkpoint_id", "created_at", b"created_at", "parent_id", b"parent_id", "recipe", b"recipe", "transition_head", b"transition_head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_overflowed_snapshot_id", b"_overflowed_snapshot_id", "_parent_id", b"_parent_id", "_transition_head", b"_transition_head", "attempt", b"attempt", "checkpoint_id", b"checkpoint_id", "created_at", b"created_at", "overflowed_snapshot_id", b"overflowed_snapshot_id", "parent_id", b"parent_id", "recipe", b"recipe", "transition_head", b"transition_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_parent_id", b"_parent_id", "_transition_head", b"_transition_head", "attempt", b"attempt", "checkpoint_id", b"checkpoint_id", "created_at", b"created_at", "id", b"id", "input_tokens", b"input_tokens", "input_tokens_source", b"input_tokens_source", "model", b"model", "outcome", b"outcome", "parent_id", b"parent_id", "recipe", b"recipe", "request_bytes", b"request_bytes", "request_digest", b"request_digest", "round", b"round", "session_thread_id", b"session_thread_id", "transcript_head", b"transcript_head", "transition_head", b"transition_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_overflowed_snapshot_id", b"_overflowed_snapshot_id", "_parent_id", b"_parent_id", "_transition_head", b"_transition_head", "attempt", b"attempt", "checkpoint_id", b"checkpoint_id", "created_at", b"created_at", "history_change", b"history_change", "id", b"id", "input_tokens", b"input_tokens", "input_tokens_source", b"input_tokens_source", "model", b"model", "outcome", b"outcome", "overflowed_snapshot_id", b"overflowed_snapshot_id", "parent_id", b"parent_id", "purpose", b"purpose", "recipe", b"recipe", "request_bytes", b"request_bytes", "request_digest", b"request_digest", "round", b"round", "session_thread_id", b"session_thread_id", "transcript_head", b"transcript_head", "transition_head", b"transition_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checkpoint_id: _TypeAlias = _typing.Literal["checkpoint_id"]  # noqa: Y015
     _WhichOneofArgType__checkpoint_id: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id"]  # noqa: Y015
+    _WhichOneofReturnType__overflowed_snapshot_id: _TypeAlias = _typing.Literal["overflowed_snapshot_id"]  # noqa: Y015
+    _WhichOneofArgType__overflowed_snapshot_id: _TypeAlias = _typing.Literal["_overflowed_snapshot_id", b"_overflowed_snapshot_id"]  # noqa: Y015
     _WhichOneofReturnType__parent_id: _TypeAlias = _typing.Literal["parent_id"]  # noqa: Y015
     _WhichOneofArgType__parent_id: _TypeAlias = _typing.Literal["_parent_id", b"_parent_id"]  # noqa: Y015
     _WhichOneofReturnType__transition_head: _TypeAlias = _typing.Literal["transition_head"]  # noqa: Y015
     _WhichOneofArgType__transition_head: _TypeAlias = _typing.Literal["_transition_head", b"_transition_head"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_id) -> _WhichOneofReturnType__checkpoint_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overflowed_snapshot_id) -> _WhichOneofReturnType__overflowed_snapshot_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__parent_id) -> _WhichOneofReturnType__parent_id | None: ...
     @_typing.overload
@@ -320,13 +392,16 @@ class SnapshotRecipe(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     CATALOG_FIELD_NUMBER: _builtins.int
     MATERIALIZER_FIELD_NUMBER: _builtins.int
+    ANCHOR_FIELD_NUMBER: _builtins.int
     catalog: _builtins.str
     """Where the model's window was looked up, with its version."""
     materializer: _builtins.int
     """Version of the rules by which history becomes bytes."""
     @_builtins.property
     def entries(self) -> Global___SnapshotEntries:
-        """Transcript entries that the request shows; what lies before them stands in the checkpoint's summary."""
+        """Transcript entries that the request shows; what lies before them stands in the checkpoint's summary. The input of a turn that the checkpoint cuts
+        through is shown behind the summary as well.
+        """
 
     @_builtins.property
     def profile(self) -> Global___SnapshotProfile:
@@ -348,6 +423,10 @@ class SnapshotRecipe(_message.Message):
     def limits(self) -> Global___SnapshotLimits:
         """Limits under which the request was admitted."""
 
+    @_builtins.property
+    def anchor(self) -> Global___SnapshotAnchor:
+        """The answer whose usage measured the beginning; null where the input tokens are not from a usage anchor."""
+
     def __init__(
         self,
         *,
@@ -359,14 +438,41 @@ class SnapshotRecipe(_message.Message):
         limits: Global___SnapshotLimits | None = ...,
         catalog: _builtins.str = ...,
         materializer: _builtins.int = ...,
+        anchor: Global___SnapshotAnchor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "limits", b"limits", "parameters", b"parameters", "profile", b"profile"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["anchor", b"anchor", "entries", b"entries", "limits", b"limits", "parameters", b"parameters", "profile", b"profile"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["betas", b"betas", "catalog", b"catalog", "entries", b"entries", "limits", b"limits", "materializer", b"materializer", "parameters", b"parameters", "profile", b"profile", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor", b"anchor", "betas", b"betas", "catalog", b"catalog", "entries", b"entries", "limits", b"limits", "materializer", b"materializer", "parameters", b"parameters", "profile", b"profile", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotRecipe: _TypeAlias = SnapshotRecipe  # noqa: Y015
+
+@_typing.final
+class SnapshotAnchor(_message.Message):
+    """SnapshotAnchor is an answer whose usage is known."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """The request that it answered."""
+    tokens: _builtins.int
+    """Tokens of that request and its answer."""
+    def __init__(
+        self,
+        *,
+        snapshot_id: _builtins.str = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot_id", b"snapshot_id", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotAnchor: _TypeAlias = SnapshotAnchor  # noqa: Y015
 
 @_typing.final
 class SnapshotEntries(_message.Message):
@@ -513,26 +619,26 @@ class SnapshotLimits(_message.Message):
     WINDOW_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_RESERVED_FIELD_NUMBER: _builtins.int
     GROWTH_TOKENS_RESERVED_FIELD_NUMBER: _builtins.int
-    INPUT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_LIMIT_FIELD_NUMBER: _builtins.int
     window_tokens: _builtins.int
     """The model's window."""
     output_tokens_reserved: _builtins.int
     """Kept free for the answer."""
     growth_tokens_reserved: _builtins.int
     """Kept free for the growth of one round."""
-    input_tokens_max: _builtins.int
-    """What the input may take."""
+    input_tokens_limit: _builtins.int
+    """What the input may take before the history is made smaller."""
     def __init__(
         self,
         *,
         window_tokens: _builtins.int = ...,
         output_tokens_reserved: _builtins.int = ...,
         growth_tokens_reserved: _builtins.int = ...,
-        input_tokens_max: _builtins.int = ...,
+        input_tokens_limit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["growth_tokens_reserved", b"growth_tokens_reserved", "input_tokens_max", b"input_tokens_max", "output_tokens_reserved", b"output_tokens_reserved", "window_tokens", b"window_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["growth_tokens_reserved", b"growth_tokens_reserved", "input_tokens_limit", b"input_tokens_limit", "output_tokens_reserved", b"output_tokens_reserved", "window_tokens", b"window_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -600,7 +706,7 @@ class RequestPlace(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     part: Global___RequestPart.ValueType
-    """The part."""
+    """The part; with `parameters` also members behind the messages, such as `stream`."""
     index: _builtins.int
     """With tools: index of the tool. With messages: index of the content block, counted over all messages. From 0, else null."""
     message: _builtins.int

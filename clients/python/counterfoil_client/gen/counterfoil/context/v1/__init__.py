@@ -12,6 +12,7 @@ __all__ = (
     "DiffContextSnapshotsResponse",
     "GetContextSnapshotRequest",
     "GetContextSnapshotResponse",
+    "HistoryChange",
     "InputTokensSource",
     "ListContextSnapshotsRequest",
     "ListContextSnapshotsResponse",
@@ -19,12 +20,14 @@ __all__ = (
     "RebuildContextSnapshotResponse",
     "RequestPart",
     "RequestPlace",
+    "SnapshotAnchor",
     "SnapshotEntries",
     "SnapshotLimits",
     "SnapshotOrder",
     "SnapshotOutcome",
     "SnapshotParameters",
     "SnapshotProfile",
+    "SnapshotPurpose",
     "SnapshotRecipe",
     "SnapshotTool",
 )
@@ -102,7 +105,12 @@ class ContextChange(betterproto2.Enum):
     A recorded entry took earlier ones out of the history.
     """
 
-    BUG = 10
+    SUMMARY = 10
+    """
+    One of them asks for a summary of what the other one goes on with.
+    """
+
+    BUG = 11
     """
     Nothing that was recorded explains it. Never occurs; please report it.
     """
@@ -120,7 +128,8 @@ class ContextChange(betterproto2.Enum):
             7: "CONTEXT_CHANGE_CHECKPOINT",
             8: "CONTEXT_CHANGE_TRANSITION",
             9: "CONTEXT_CHANGE_WITHHELD",
-            10: "CONTEXT_CHANGE_BUG",
+            10: "CONTEXT_CHANGE_SUMMARY",
+            11: "CONTEXT_CHANGE_BUG",
         }
 
     @classmethod
@@ -136,7 +145,52 @@ class ContextChange(betterproto2.Enum):
             "CONTEXT_CHANGE_CHECKPOINT": 7,
             "CONTEXT_CHANGE_TRANSITION": 8,
             "CONTEXT_CHANGE_WITHHELD": 9,
-            "CONTEXT_CHANGE_BUG": 10,
+            "CONTEXT_CHANGE_SUMMARY": 10,
+            "CONTEXT_CHANGE_BUG": 11,
+        }
+
+
+class HistoryChange(betterproto2.Enum):
+    """
+    HistoryChange is what was recorded about the history so that a request fits the model's window.
+    """
+
+    UNSPECIFIED = 0
+    """
+    Not set: nothing.
+    """
+
+    PRUNED = 1
+    """
+    Results that the model has read were archived.
+    """
+
+    COMPACTED = 2
+    """
+    A summary stands for the beginning, or a new one for more of it.
+    """
+
+    IMAGES_OMITTED = 3
+    """
+    Images were left out.
+    """
+
+    @classmethod
+    def betterproto_value_to_renamed_proto_names(cls) -> dict[int, str]:
+        return {
+            0: "HISTORY_CHANGE_UNSPECIFIED",
+            1: "HISTORY_CHANGE_PRUNED",
+            2: "HISTORY_CHANGE_COMPACTED",
+            3: "HISTORY_CHANGE_IMAGES_OMITTED",
+        }
+
+    @classmethod
+    def betterproto_renamed_proto_names_to_value(cls) -> dict[str, int]:
+        return {
+            "HISTORY_CHANGE_UNSPECIFIED": 0,
+            "HISTORY_CHANGE_PRUNED": 1,
+            "HISTORY_CHANGE_COMPACTED": 2,
+            "HISTORY_CHANGE_IMAGES_OMITTED": 3,
         }
 
 
@@ -330,6 +384,43 @@ class SnapshotOutcome(betterproto2.Enum):
         }
 
 
+class SnapshotPurpose(betterproto2.Enum):
+    """
+    SnapshotPurpose is what a request asks the model for.
+    """
+
+    UNSPECIFIED = 0
+    """
+    Not set; never sent.
+    """
+
+    ROUND = 1
+    """
+    The answer of a round.
+    """
+
+    SUMMARY = 2
+    """
+    A summary of the beginning of the history, before a round's request is made.
+    """
+
+    @classmethod
+    def betterproto_value_to_renamed_proto_names(cls) -> dict[int, str]:
+        return {
+            0: "SNAPSHOT_PURPOSE_UNSPECIFIED",
+            1: "SNAPSHOT_PURPOSE_ROUND",
+            2: "SNAPSHOT_PURPOSE_SUMMARY",
+        }
+
+    @classmethod
+    def betterproto_renamed_proto_names_to_value(cls) -> dict[str, int]:
+        return {
+            "SNAPSHOT_PURPOSE_UNSPECIFIED": 0,
+            "SNAPSHOT_PURPOSE_ROUND": 1,
+            "SNAPSHOT_PURPOSE_SUMMARY": 2,
+        }
+
+
 @dataclass(eq=False, repr=False)
 class ContextSnapshot(betterproto2.Message):
     """
@@ -425,8 +516,29 @@ class ContextSnapshot(betterproto2.Message):
     SHA-256 of the request's bytes, hex.
     """
 
+    purpose: "SnapshotPurpose" = betterproto2.field(
+        17, betterproto2.TYPE_ENUM, default_factory=lambda: SnapshotPurpose(0)
+    )
+    """
+    What it asks for.
+    """
+
+    history_change: "HistoryChange" = betterproto2.field(
+        18, betterproto2.TYPE_ENUM, default_factory=lambda: HistoryChange(0)
+    )
+    """
+    What was recorded about the history for it; null for nothing.
+    """
+
+    overflowed_snapshot_id: "str | None" = betterproto2.field(
+        19, betterproto2.TYPE_STRING, optional=True
+    )
+    """
+    The request of this round that the provider refused as too large before this one; null for none.
+    """
+
     recipe: "SnapshotRecipe | None" = betterproto2.field(
-        17, betterproto2.TYPE_MESSAGE, optional=True
+        20, betterproto2.TYPE_MESSAGE, optional=True
     )
     """
     What else the request was made of; absent in lists.
@@ -684,7 +796,7 @@ class RequestPlace(betterproto2.Message):
         1, betterproto2.TYPE_ENUM, default_factory=lambda: RequestPart(0)
     )
     """
-    The part.
+    The part; with `parameters` also members behind the messages, such as `stream`.
     """
 
     index: "int | None" = betterproto2.field(2, betterproto2.TYPE_INT32, optional=True)
@@ -699,6 +811,26 @@ class RequestPlace(betterproto2.Message):
 
 
 default_message_pool.register_message("counterfoil.context.v1", "RequestPlace", RequestPlace)
+
+
+@dataclass(eq=False, repr=False)
+class SnapshotAnchor(betterproto2.Message):
+    """
+    SnapshotAnchor is an answer whose usage is known.
+    """
+
+    snapshot_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
+    """
+    The request that it answered.
+    """
+
+    tokens: "int" = betterproto2.field(2, betterproto2.TYPE_INT64)
+    """
+    Tokens of that request and its answer.
+    """
+
+
+default_message_pool.register_message("counterfoil.context.v1", "SnapshotAnchor", SnapshotAnchor)
 
 
 @dataclass(eq=False, repr=False)
@@ -742,9 +874,9 @@ class SnapshotLimits(betterproto2.Message):
     Kept free for the growth of one round.
     """
 
-    input_tokens_max: "int" = betterproto2.field(4, betterproto2.TYPE_INT64)
+    input_tokens_limit: "int" = betterproto2.field(4, betterproto2.TYPE_INT64)
     """
-    What the input may take.
+    What the input may take before the history is made smaller.
     """
 
 
@@ -832,7 +964,8 @@ class SnapshotRecipe(betterproto2.Message):
         1, betterproto2.TYPE_MESSAGE, optional=True
     )
     """
-    Transcript entries that the request shows; what lies before them stands in the checkpoint's summary.
+    Transcript entries that the request shows; what lies before them stands in the checkpoint's summary. The input of a turn that the checkpoint cuts
+    through is shown behind the summary as well.
     """
 
     profile: "SnapshotProfile | None" = betterproto2.field(
@@ -874,6 +1007,13 @@ class SnapshotRecipe(betterproto2.Message):
     materializer: "int" = betterproto2.field(8, betterproto2.TYPE_INT32)
     """
     Version of the rules by which history becomes bytes.
+    """
+
+    anchor: "SnapshotAnchor | None" = betterproto2.field(
+        9, betterproto2.TYPE_MESSAGE, optional=True
+    )
+    """
+    The answer whose usage measured the beginning; null where the input tokens are not from a usage anchor.
     """
 
 
