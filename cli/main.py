@@ -13,6 +13,7 @@ import uvloop
 
 from cli import (
     context_commands,
+    file_commands,
     huge_pages,
     journal_commands,
     logs,
@@ -38,6 +39,7 @@ turns_app = typer.Typer(no_args_is_help=True, help="Recover turns.")
 app.add_typer(session_commands.app, name="sessions")
 app.add_typer(journal_commands.app, name="journal")
 app.add_typer(context_commands.app, name="context")
+app.add_typer(file_commands.app, name="files")
 app.add_typer(turns_app, name="turns")
 app.add_typer(seal_keys.app, name="seal-keys")
 

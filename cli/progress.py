@@ -1,6 +1,6 @@
 """What a terminal shows while something takes long. Nothing of it reaches a file or a pipe."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -30,6 +30,15 @@ def steps(items: Sequence[Item], text: str) -> Iterable[Item]:
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of")
     with _shown(*columns, TextColumn("{task.total}"), TimeElapsedColumn()) as shown:
         yield from shown.track(items, description=text)
+
+
+@contextmanager
+def counting(text: str) -> Generator[Callable[[int], None]]:
+    """Shows how many things were done, of an unknown number; the yielded call adds to them."""
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed}")
+    with _shown(*columns, TimeElapsedColumn()) as shown:
+        task = shown.add_task(text, total=None)
+        yield lambda more: shown.advance(task, more)
 
 
 def _shown(*columns: ProgressColumn) -> Progress:

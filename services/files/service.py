@@ -134,6 +134,9 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     async def SweepBytes(
         self, request: pb.SweepBytesRequest, context: Any
     ) -> pb.SweepBytesResponse:
+        if not request.after:
+            for workspace_id in await sweeping.workspaces_to_clear(self._db):
+                await self._remove_given_up(workspace_id)
         page = await self._vault.inventory(request.after, request.limit)
         # The rows are read after the list: an object whose row is not there now never gets one.
         known = await sweeping.known(self._db, list(page.values()))

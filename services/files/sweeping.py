@@ -29,6 +29,10 @@ WHERE workspace_id = $1 AND session_id = $2 AND artifact_id = ANY($3)
 RETURNING true
 """
 
+WORKSPACES_TO_CLEAR = """
+SELECT DISTINCT workspace_id FROM files.blobs WHERE state = 3 ORDER BY workspace_id
+"""
+
 KNOWN_BLOBS = """
 SELECT workspace_id, blob_id FROM files.blobs
 WHERE state < 3 AND (workspace_id, blob_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
@@ -56,6 +60,11 @@ async def sweep(c: Connection, key: SessionKey, ids: Sequence[str], grace_ms: in
     deleted = await c.fetch(DELETE, *key, list(ids), grace_ms)
     await c.execute(GIVE_UP_BLOBS, key[0], blobs)
     return len(deleted)
+
+
+async def workspaces_to_clear(db: Database) -> list[str]:
+    """Workspaces that have blobs which were given up and whose objects are not removed yet."""
+    return [row["workspace_id"] for row in await db.fetch(WORKSPACES_TO_CLEAR)]
 
 
 async def known(db: Database, blobs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:

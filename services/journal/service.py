@@ -24,6 +24,7 @@ from services.journal.projecting import Projecting
 from services.journal.projection import Projected
 from services.journal.records import TRIES, EndedCall, Records, Seen, contended, prepared
 from services.journal.redaction import load
+from services.journal.references import References
 from services.journal.rows import Role, Source, StoredOperation, ThreadKey, message, operation_of
 from services.journal.states import State, Step
 
@@ -258,6 +259,11 @@ class Journal(JournalServiceServicer):
                 len(rows),
             )
         return pb.InspectOperationsResponse(operations=_shown(records, rows))
+
+    async def CollectReferences(
+        self, request: pb.CollectReferencesRequest, context: object
+    ) -> pb.CollectReferencesResponse:
+        return await References(self._db, self._ring).collect(request)
 
     async def Tombstone(
         self, request: pb.TombstoneRequest, context: object

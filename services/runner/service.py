@@ -11,8 +11,11 @@ from foundation import measures
 from foundation.bootstrap import Kernel
 from services.runner.adapter import MessagesAdapter
 from services.runner.authorities import Authorities
+from services.runner.collecting import collect_for_ever
 from services.runner.driver import Driver
 from services.runner.retrying import RetryPolicy
+
+_COLLECT_SECONDS = 3600.0
 
 
 async def start(kernel: Kernel) -> None:
@@ -28,9 +31,12 @@ async def start(kernel: Kernel) -> None:
         wait_ms=settings.model_retry_ms,
         wait_ms_max=settings.model_retry_ms_max,
     )
-    driver = Driver(connect(kernel), adapter, capacity=settings.runner_capacity, policy=policy)
+    authorities = connect(kernel)
+    driver = Driver(authorities, adapter, capacity=settings.runner_capacity, policy=policy)
     kernel.watch(measures.RUNNER_TURNS.watch(lambda: driver.held))
     kernel.spawn(_run(driver, adapter), "runner")
+    collecting = collect_for_ever(authorities.artifacts, authorities.journal, _COLLECT_SECONDS)
+    kernel.spawn(collecting, "collector")
 
 
 async def _run(driver: Driver, adapter: MessagesAdapter) -> None:

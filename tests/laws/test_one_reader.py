@@ -28,6 +28,11 @@ READERS: dict[str, dict[str, str]] = {
         "services/runner/execution.py": "the same",
         "services/runner/publisher.py": "the same",
     },
+    # Which artifacts projections refer to; nothing of what they show.
+    "CollectReferences": {
+        "services/journal/service.py": "the authority itself",
+        "services/runner/collecting.py": "what a collector must leave alone",
+    },
     # The reducer, and the opening behind a checkpoint.
     "reduce": {"services/context/history.py": "effective history"},
     "opening": {"services/context/history.py": "effective history"},

@@ -5,7 +5,9 @@ from typing import Any, cast
 
 import asyncpg
 from counterfoil.files.v1 import artifacts_pb2 as pb
+from counterfoil.types.v1 import error_reason_pb2 as reasons
 
+from foundation.errors import Failure
 from foundation.objects import ObjectStore
 from foundation.storage import Database, SealRing
 from services.files.service import ArtifactServicer
@@ -56,9 +58,17 @@ class Bench:
         )
         await self.service.CopyArtifacts(request, CONTEXT)
 
-    async def states(self, session: str = A) -> dict[str, str]:
+    async def copy_if_there(self, id: str) -> None:
+        """A copy to another session, unless it is collected already."""
+        try:
+            await self.copy(id)
+        except Failure as failure:
+            if failure.reason != reasons.ERROR_REASON_NOT_FOUND:
+                raise
+
+    async def states(self, session: str = A, workspace: str = W) -> dict[str, str]:
         """Artifact id to the name of its state."""
-        request = pb.ListArtifactsRequest(workspace_id=W, session_id=session)
+        request = pb.ListArtifactsRequest(workspace_id=workspace, session_id=session)
         listed = await self.service.ListArtifacts(request, CONTEXT)
         names = pb.ArtifactState.Name
         return {
@@ -91,13 +101,13 @@ class Bench:
                 return removed
             after = page.next
 
-    async def tombstone(self, session: str = A) -> None:
-        request = pb.TombstoneRequest(workspace_id=W, session_id=session)
+    async def tombstone(self, session: str = A, workspace: str = W) -> None:
+        request = pb.TombstoneRequest(workspace_id=workspace, session_id=session)
         await self.service.Tombstone(request, CONTEXT)
 
-    async def keys(self) -> list[str]:
+    async def keys(self, prefix: str = "") -> list[str]:
         """Every object in the store."""
-        return await self.objects.keys("", "", 1000)
+        return await self.objects.keys(prefix, "", 1000)
 
     async def age(self, ms: int = GRACE_MS) -> None:
         """Time passes."""

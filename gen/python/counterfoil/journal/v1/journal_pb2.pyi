@@ -1257,6 +1257,56 @@ class InspectOperationsResponse(_message.Message):
 Global___InspectOperationsResponse: _TypeAlias = InspectOperationsResponse  # noqa: Y015
 
 @_typing.final
+class CollectReferencesRequest(_message.Message):
+    """CollectReferencesRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Its workspace."""
+    session_id: _builtins.str
+    """The session."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectReferencesRequest: _TypeAlias = CollectReferencesRequest  # noqa: Y015
+
+@_typing.final
+class CollectReferencesResponse(_message.Message):
+    """CollectReferencesResponse holds artifact ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def artifact_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Each once, in the order of the ids."""
+
+    def __init__(
+        self,
+        *,
+        artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectReferencesResponse: _TypeAlias = CollectReferencesResponse  # noqa: Y015
+
+@_typing.final
 class TombstoneRequest(_message.Message):
     """TombstoneRequest names a thread."""
 

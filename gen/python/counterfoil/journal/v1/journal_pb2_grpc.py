@@ -106,6 +106,11 @@ class JournalServiceStub:
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsResponse.FromString,
                 _registered_method=True)
+        self.CollectReferences = channel.unary_unary(
+                '/counterfoil.journal.v1.JournalService/CollectReferences',
+                request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CollectReferencesRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CollectReferencesResponse.FromString,
+                _registered_method=True)
         self.Tombstone = channel.unary_unary(
                 '/counterfoil.journal.v1.JournalService/Tombstone',
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.TombstoneRequest.SerializeToString,
@@ -227,6 +232,14 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CollectReferences(self, request, context):
+        """CollectReferences returns every artifact that a projection of a session refers to, whether history shows it by now or not. Reads only. Fails with
+        NOT_FOUND for a session that the journal does not know, DELETED for one that was erased, CORRUPT for a projection that cannot be read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tombstone(self, request, context):
         """Tombstone closes the thread's open operations, erases bodies and refuses every later write. Idempotent.
         """
@@ -306,6 +319,11 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.InspectOperations,
                     request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.FromString,
                     response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsResponse.SerializeToString,
+            ),
+            'CollectReferences': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectReferences,
+                    request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CollectReferencesRequest.FromString,
+                    response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CollectReferencesResponse.SerializeToString,
             ),
             'Tombstone': grpc.unary_unary_rpc_method_handler(
                     servicer.Tombstone,
@@ -693,6 +711,33 @@ class JournalService:
             '/counterfoil.journal.v1.JournalService/InspectOperations',
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.SerializeToString,
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectReferences(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.journal.v1.JournalService/CollectReferences',
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.CollectReferencesRequest.SerializeToString,
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.CollectReferencesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -67,6 +67,10 @@ class JournalServiceStub:
     """
     InspectOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.InspectOperationsRequest, _journal_pb2.InspectOperationsResponse]
     """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason."""
+    CollectReferences: _aio.UnaryUnaryMultiCallable[_journal_pb2.CollectReferencesRequest, _journal_pb2.CollectReferencesResponse]
+    """CollectReferences returns every artifact that a projection of a session refers to, whether history shows it by now or not. Reads only. Fails with
+    NOT_FOUND for a session that the journal does not know, DELETED for one that was erased, CORRUPT for a projection that cannot be read.
+    """
     Tombstone: _aio.UnaryUnaryMultiCallable[_journal_pb2.TombstoneRequest, _journal_pb2.TombstoneResponse]
     """Tombstone closes the thread's open operations, erases bodies and refuses every later write. Idempotent."""
 
@@ -207,6 +211,16 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_journal_pb2.InspectOperationsRequest, _abc.Awaitable[_journal_pb2.InspectOperationsResponse]],
     ) -> _abc.Awaitable[_journal_pb2.InspectOperationsResponse]:
         """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason."""
+
+    @_abc_1.abstractmethod
+    def CollectReferences(
+        self,
+        request: _journal_pb2.CollectReferencesRequest,
+        context: _aio.ServicerContext[_journal_pb2.CollectReferencesRequest, _abc.Awaitable[_journal_pb2.CollectReferencesResponse]],
+    ) -> _abc.Awaitable[_journal_pb2.CollectReferencesResponse]:
+        """CollectReferences returns every artifact that a projection of a session refers to, whether history shows it by now or not. Reads only. Fails with
+        NOT_FOUND for a session that the journal does not know, DELETED for one that was erased, CORRUPT for a projection that cannot be read.
+        """
 
     @_abc_1.abstractmethod
     def Tombstone(
