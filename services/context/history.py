@@ -80,6 +80,14 @@ class History:
         when the transcript never was there."""
         return await self._cold(thread, head, losses, through_only=True)
 
+    async def digest_at(self, thread: ThreadRef, seq: int) -> bytes:
+        """The transcript's chain digest at an entry. Raises CORRUPT for one that it does not
+        have."""
+        page = await self._ask(thread, seq, seq)
+        if page.before.seq != seq:
+            raise _corrupt(f"transcript entry {seq} is missing")
+        return page.before.digest
+
     async def items(self, thread: ThreadRef, head: Head, losses: Losses) -> list[Item]:
         """All of effective history at `head`: what plans and summaries are made from."""
         entries = await self._entries(thread, head, losses)

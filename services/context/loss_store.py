@@ -84,6 +84,53 @@ WITH fence AS (
 SELECT losses FROM fence
 """
 
+# All that concerns entries through $4, whenever it was recorded.
+LIST_TRANSITIONS_THROUGH = """
+SELECT hw, id, target_seq, part, ordinal, sealed FROM context.transitions
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND target_seq <= $4
+ORDER BY hw
+"""
+
+LIST_CHECKPOINTS_THROUGH = """
+SELECT c.ordinal, c.id, c.sealed FROM context.checkpoints c
+WHERE c.workspace_id = $1 AND c.session_id = $2 AND c.thread_id = $3 AND c.through_seq <= $4
+  AND NOT EXISTS (
+    SELECT FROM context.revocations x
+    WHERE x.workspace_id = $1 AND x.session_id = $2 AND x.thread_id = $3 AND x.ordinal = c.ordinal
+  )
+ORDER BY c.ordinal
+"""
+
+# A thread's first records, all of version 1; also of a copy without any, so that nothing is added
+# to a copied history afterwards. No row comes back when the thread has records, or the fence
+# refuses. Transitions from $5, checkpoints from $12.
+COPY = """
+WITH fence AS (
+    INSERT INTO context.fences AS f
+        (workspace_id, session_id, thread_id, epoch_max, snapshots, losses)
+    VALUES ($1, $2, $3, $4::bigint, 0, 1)
+    ON CONFLICT (workspace_id, session_id, thread_id) DO UPDATE
+    SET epoch_max = excluded.epoch_max, losses = 1
+    WHERE f.epoch_max <= excluded.epoch_max AND f.losses = 0
+    RETURNING losses
+), moved AS (
+    INSERT INTO context.transitions (workspace_id, session_id, thread_id, hw, id, target_seq, part,
+        ordinal, chain_digest, version, turn_id, round, epoch, sealed)
+    SELECT $1, $2, $3, t.hw, t.id, t.target_seq, t.part, t.ordinal, t.chain_digest, fence.losses,
+        '', 0, $4, t.sealed
+    FROM fence, unnest($5::bigint[], $6::text[], $7::bigint[], $8::integer[], $9::integer[],
+        $10::bytea[], $11::bytea[])
+        AS t (hw, id, target_seq, part, ordinal, chain_digest, sealed)
+), covered AS (
+    INSERT INTO context.checkpoints (workspace_id, session_id, thread_id, ordinal, id, through_seq,
+        is_copied, version, turn_id, round, epoch, sealed)
+    SELECT $1, $2, $3, c.ordinal, c.id, c.through_seq, TRUE, fence.losses, '', 0, $4, c.sealed
+    FROM fence, unnest($12::bigint[], $13::text[], $14::bigint[], $15::bytea[])
+        AS c (ordinal, id, through_seq, sealed)
+)
+SELECT losses FROM fence
+"""
+
 DELETE_TRANSITIONS = """
 DELETE FROM context.transitions
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
@@ -109,7 +156,7 @@ class NewTransition(NamedTuple):
     part: int
     ordinal: int
     chain_digest: bytes
-    sealed: bytes
+    sealed: bytes | None
 
 
 class NewCheckpoint(NamedTuple):
@@ -169,6 +216,26 @@ async def record(
         "context.record", RECORD, *key, epoch, version, turn_id, round, *columns, *checkpoint
     )
     return rows[0]["losses"] if rows else None
+
+
+async def through(db: Database, key: ThreadKey, seq: int) -> tuple[list[Record], list[Record]]:
+    """Transitions of entries through a sequence, and the checkpoints that go no further and were
+    not revoked, in their order."""
+    moved = await db.fetch(LIST_TRANSITIONS_THROUGH, *key, seq)
+    return moved, await db.fetch(LIST_CHECKPOINTS_THROUGH, *key, seq)
+
+
+async def copy(
+    db: Database,
+    key: ThreadKey,
+    epoch: int,
+    transitions: Sequence[NewTransition],
+    checkpoints: Sequence[NewCheckpoint],
+) -> bool:
+    """Record a thread's first losses; False when it has some, or has seen a higher epoch."""
+    moved = [list(column) for column in zip(*transitions, strict=True)] or [[]] * 7
+    covered = [list(column) for column in zip(*checkpoints, strict=True)] or [[]] * 4
+    return bool(await db.commit_one("context.copy", COPY, *key, epoch, *moved, *covered))
 
 
 async def erase(c: Connection, key: ThreadKey) -> None:

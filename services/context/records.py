@@ -12,7 +12,7 @@ from services.context.checkpoints import Checkpoint
 from services.context.loss_store import NO_CHECKPOINT, NewCheckpoint, NewTransition
 from services.context.losses import NO_LOSSES, Losses
 from services.context.recipe import ThreadKey
-from services.context.transitions import Transition, unreadable
+from services.context.transitions import UNREADABLE, Transition, unreadable
 
 _TRANSITION = msgspec.msgpack.Decoder(Transition)
 _CHECKPOINT = msgspec.msgpack.Decoder(Checkpoint)
@@ -66,14 +66,7 @@ class Records:
         rows, losses = list[NewTransition](), before
         for one in batch:
             losses = losses.with_transitions([one], before.version + 1)
-            sealed = self._ring.seal(
-                msgspec.msgpack.encode(one), *_transition_identity(key, losses.count, one.id)
-            )
-            rows.append(
-                NewTransition(
-                    losses.count, one.id, one.seq, one.part, one.ordinal, losses.digest, sealed
-                )
-            )
+            rows.append(self._new_transition(key, losses, one))
         found = await loss_store.record(
             self._db, key, epoch, before.version, *turn, rows, NO_CHECKPOINT
         )
@@ -84,15 +77,58 @@ class Records:
     ) -> Losses | None:
         """Record a checkpoint that was checked against `before`; None as for transitions."""
         losses = before.with_checkpoint(made, before.version + 1)
-        bound = _checkpoint_identity(key, losses.ordinal, made.id)
-        sealed = self._ring.seal(msgspec.msgpack.encode(made), *bound)
+        sealed = self._sealed_checkpoint(key, losses.ordinal, made)
         row = NewCheckpoint(losses.ordinal, made.id, made.through_seq, sealed)
         found = await loss_store.record(self._db, key, epoch, before.version, *turn, (), row)
         return None if found is None else losses
 
+    async def through(self, key: ThreadKey, seq: int) -> tuple[list[Transition], list[Checkpoint]]:
+        """Transitions of entries through a sequence, and the checkpoints that go no further and
+        were not revoked, in their order. Raises CORRUPT for a checkpoint that cannot be read."""
+        moved, covered = await loss_store.through(self._db, key, seq)
+        return (
+            [self._transition(key, row) for row in moved],
+            [self._checkpoint(key, row) for row in covered],
+        )
+
+    async def copy(
+        self,
+        key: ThreadKey,
+        epoch: int,
+        transitions: Sequence[Transition],
+        checkpoints: Sequence[Checkpoint],
+    ) -> bool:
+        """Record a thread's first losses; False when it has some, or the fence refuses."""
+        rows, losses = list[NewTransition](), NO_LOSSES
+        for one in transitions:
+            losses = losses.with_transitions([one], 1)
+            rows.append(self._new_transition(key, losses, one))
+        covered = [
+            NewCheckpoint(
+                ordinal, one.id, one.through_seq, self._sealed_checkpoint(key, ordinal, one)
+            )
+            for ordinal, one in enumerate(checkpoints, start=1)
+        ]
+        return await loss_store.copy(self._db, key, epoch, rows, covered)
+
     async def checkpoints_of_round(self, key: ThreadKey, turn: tuple[str, int]) -> int:
         """How many checkpoints a round of a turn has had."""
         return await loss_store.checkpoints_of_round(self._db, key, *turn)
+
+    def _new_transition(self, key: ThreadKey, losses: Losses, one: Transition) -> NewTransition:
+        """The row of a transition, the last one of `losses`; what could not be read has no body
+        here either."""
+        sealed = None
+        if one.reason != UNREADABLE:
+            bound = _transition_identity(key, losses.count, one.id)
+            sealed = self._ring.seal(msgspec.msgpack.encode(one), *bound)
+        return NewTransition(
+            losses.count, one.id, one.seq, one.part, one.ordinal, losses.digest, sealed
+        )
+
+    def _sealed_checkpoint(self, key: ThreadKey, ordinal: int, made: Checkpoint) -> bytes:
+        bound = _checkpoint_identity(key, ordinal, made.id)
+        return self._ring.seal(msgspec.msgpack.encode(made), *bound)
 
     def _transition(self, key: ThreadKey, row: Record) -> Transition:
         try:

@@ -16,6 +16,7 @@ from foundation.rpc.context import current
 from foundation.storage import Database, SealRing
 from services.context import loss_store, recipe, store
 from services.context.cache import WarmCache
+from services.context.copying import Copier
 from services.context.history import History
 from services.context.prefixes import Prefixes
 from services.context.preparing import Preparer
@@ -67,8 +68,10 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         self._cache = WarmCache() if cache is None else cache
         self._snapshots = Snapshots(db, ring)
         records = Records(db, ring)
+        history = History(transcript, journal, artifacts, self._prefixes)
+        self._copier = Copier(history, records, self._snapshots)
         self._preparer = Preparer(
-            History(transcript, journal, artifacts, self._prefixes),
+            history,
             records,
             self._snapshots,
             Shrinker(records, summary_mode),
@@ -134,6 +137,12 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
     ) -> pb.DiffSnapshotsResponse:
         ids = request.snapshot_id, request.other_snapshot_id
         return pb.DiffSnapshotsResponse(diff=await self.reading.difference(request.thread, *ids))
+
+    async def CopyThread(
+        self, request: pb.CopyThreadRequest, context: Any
+    ) -> pb.CopyThreadResponse:
+        await self._copier.copy(request)
+        return pb.CopyThreadResponse()
 
     async def Tombstone(self, request: pb.TombstoneRequest, context: Any) -> pb.TombstoneResponse:
         key = thread_key(request.thread)

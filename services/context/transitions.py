@@ -72,9 +72,13 @@ class Transition(msgspec.Struct, frozen=True, array_like=True):
         return Target(self.seq, self.part)
 
 
+UNREADABLE = "unreadable"
+"""Reason of what stands for a record that cannot be opened."""
+
+
 def unreadable(id: str, seq: int, part: int, ordinal: int) -> Transition:
     """What stands for a record that cannot be opened: it withholds its target."""
-    return Transition(id, seq, part, ordinal, b"", "", b"", b"", "unreadable")
+    return Transition(id, seq, part, ordinal, b"", "", b"", b"", UNREADABLE)
 
 
 class _Omission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,6 +169,11 @@ def transition(
         reason=reason,
         detail=detail,
     )
+    return identified(key, made)
+
+
+def identified(key: tuple[str, str, str], made: Transition) -> Transition:
+    """The transition of a thread with its id, which is derived from what it says."""
     id = ids.derived(
         "transition",
         *key,

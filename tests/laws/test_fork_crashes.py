@@ -18,11 +18,12 @@ COMMITS = (
     "ledger.claim",
     "transcript.copy",
     "journal.copy",
+    "context.copy",
     "ledger.commit_turn",
 )
 """The commits of a fork that is asked for under a key, in order."""
 
-QUICK = {"idempotency.answer.after", "transcript.copy.after", "journal.copy.before"}
+QUICK = {"idempotency.answer.after", "transcript.copy.after", "context.copy.before"}
 
 
 @pytest.mark.parametrize(

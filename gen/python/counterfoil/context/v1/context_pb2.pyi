@@ -836,6 +836,65 @@ class DiffSnapshotsResponse(_message.Message):
 Global___DiffSnapshotsResponse: _TypeAlias = DiffSnapshotsResponse  # noqa: Y015
 
 @_typing.final
+class CopyThreadRequest(_message.Message):
+    """CopyThreadRequest names what is copied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SOURCE_HEAD_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fence(self) -> _reference_pb2.Fence:
+        """Claim on the thread that is written."""
+
+    @_builtins.property
+    def source(self) -> _reference_pb2.ThreadRef:
+        """The thread that is read."""
+
+    @_builtins.property
+    def source_head(self) -> _reference_pb2.Head:
+        """The source's transcript head at the cut."""
+
+    @_builtins.property
+    def head(self) -> _reference_pb2.Head:
+        """The head of the copied transcript."""
+
+    def __init__(
+        self,
+        *,
+        fence: _reference_pb2.Fence | None = ...,
+        source: _reference_pb2.ThreadRef | None = ...,
+        source_head: _reference_pb2.Head | None = ...,
+        head: _reference_pb2.Head | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "head", b"head", "source", b"source", "source_head", b"source_head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "head", b"head", "source", b"source", "source_head", b"source_head"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyThreadRequest: _TypeAlias = CopyThreadRequest  # noqa: Y015
+
+@_typing.final
+class CopyThreadResponse(_message.Message):
+    """CopyThreadResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyThreadResponse: _TypeAlias = CopyThreadResponse  # noqa: Y015
+
+@_typing.final
 class TombstoneRequest(_message.Message):
     """TombstoneRequest names a thread."""
 

@@ -75,6 +75,11 @@ class ContextServiceStub:
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsResponse.FromString,
                 _registered_method=True)
+        self.CopyThread = channel.unary_unary(
+                '/counterfoil.context.v1.ContextService/CopyThread',
+                request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadResponse.FromString,
+                _registered_method=True)
         self.Tombstone = channel.unary_unary(
                 '/counterfoil.context.v1.ContextService/Tombstone',
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.TombstoneRequest.SerializeToString,
@@ -145,6 +150,16 @@ class ContextServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CopyThread(self, request, context):
+        """CopyThread takes over what another thread's history has lost up to a closed boundary, for a thread that begins with a copy of it: transitions of
+        everything up to there, whenever they were recorded, and the checkpoints that go no further. Before anything is recorded, the effective histories of
+        both are compared byte for byte. Idempotent: what was copied first stays. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+        CORRUPT (histories differ, or a checkpoint cannot be read), UNAVAILABLE while an artifact cannot be read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tombstone(self, request, context):
         """Tombstone erases the thread's snapshots and refuses every later write. Idempotent.
         """
@@ -194,6 +209,11 @@ def add_ContextServiceServicer_to_server(servicer, server):
                     servicer.DiffSnapshots,
                     request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsRequest.FromString,
                     response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsResponse.SerializeToString,
+            ),
+            'CopyThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopyThread,
+                    request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadRequest.FromString,
+                    response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadResponse.SerializeToString,
             ),
             'Tombstone': grpc.unary_unary_rpc_method_handler(
                     servicer.Tombstone,
@@ -418,6 +438,33 @@ class ContextService:
             '/counterfoil.context.v1.ContextService/DiffSnapshots',
             counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsRequest.SerializeToString,
             counterfoil_dot_context_dot_v1_dot_context__pb2.DiffSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopyThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.context.v1.ContextService/CopyThread',
+            counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadRequest.SerializeToString,
+            counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadResponse.FromString,
             options,
             channel_credentials,
             insecure,

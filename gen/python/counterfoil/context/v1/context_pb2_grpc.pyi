@@ -37,6 +37,12 @@ class ContextServiceStub:
     """InspectSnapshot is the operator's GetContextSnapshot. Reads only. Fails with NOT_FOUND."""
     DiffSnapshots: _aio.UnaryUnaryMultiCallable[_context_pb2.DiffSnapshotsRequest, _context_pb2.DiffSnapshotsResponse]
     """DiffSnapshots is the operator's DiffContextSnapshots; it leaves access records. Fails with NOT_FOUND, CORRUPT."""
+    CopyThread: _aio.UnaryUnaryMultiCallable[_context_pb2.CopyThreadRequest, _context_pb2.CopyThreadResponse]
+    """CopyThread takes over what another thread's history has lost up to a closed boundary, for a thread that begins with a copy of it: transitions of
+    everything up to there, whenever they were recorded, and the checkpoints that go no further. Before anything is recorded, the effective histories of
+    both are compared byte for byte. Idempotent: what was copied first stays. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+    CORRUPT (histories differ, or a checkpoint cannot be read), UNAVAILABLE while an artifact cannot be read.
+    """
     Tombstone: _aio.UnaryUnaryMultiCallable[_context_pb2.TombstoneRequest, _context_pb2.TombstoneResponse]
     """Tombstone erases the thread's snapshots and refuses every later write. Idempotent."""
 
@@ -111,6 +117,18 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_context_pb2.DiffSnapshotsRequest, _abc.Awaitable[_context_pb2.DiffSnapshotsResponse]],
     ) -> _abc.Awaitable[_context_pb2.DiffSnapshotsResponse]:
         """DiffSnapshots is the operator's DiffContextSnapshots; it leaves access records. Fails with NOT_FOUND, CORRUPT."""
+
+    @_abc_1.abstractmethod
+    def CopyThread(
+        self,
+        request: _context_pb2.CopyThreadRequest,
+        context: _aio.ServicerContext[_context_pb2.CopyThreadRequest, _abc.Awaitable[_context_pb2.CopyThreadResponse]],
+    ) -> _abc.Awaitable[_context_pb2.CopyThreadResponse]:
+        """CopyThread takes over what another thread's history has lost up to a closed boundary, for a thread that begins with a copy of it: transitions of
+        everything up to there, whenever they were recorded, and the checkpoints that go no further. Before anything is recorded, the effective histories of
+        both are compared byte for byte. Idempotent: what was copied first stays. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
+        CORRUPT (histories differ, or a checkpoint cannot be read), UNAVAILABLE while an artifact cannot be read.
+        """
 
     @_abc_1.abstractmethod
     def Tombstone(
