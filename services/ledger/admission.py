@@ -177,7 +177,7 @@ def _check_thread(lane: Lane, member: Member) -> None:
 def _check_result(member: Member) -> None:
     result = member.event.user_custom_tool_result
     refusals.refuse_thread(member.path, result.HasField("session_thread_id"))
-    refusals.check_texts(member.path, result.content, "a tool result takes text blocks only")
+    refusals.check_result(member.path, result.content)
 
 
 def _check_confirmation(member: Member) -> None:

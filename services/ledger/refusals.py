@@ -45,6 +45,21 @@ def check_texts(path: str, content: Sequence[content_pb2.ContentBlock], message:
             raise invalid(f"{path}.content.{index}.type", f"{message}, got {kind}")
 
 
+def check_result(path: str, content: Sequence[content_pb2.ContentBlock]) -> None:
+    """Refuse what a tool result cannot show: the bytes have to be here, because nobody fetches
+    them."""
+    for index, block in enumerate(content):
+        where = f"{path}.content.{index}"
+        _refuse_redacted(where, block.WhichOneof("block") or "nothing")
+        _refuse_file(where, block)
+        if _source(block) == "url":
+            raise Failure(
+                Reason.ERROR_REASON_UNSUPPORTED,
+                "a tool result's bytes are not fetched: send them (base64)",
+                path=f"{where}.source.type",
+            )
+
+
 def check_not_empty(path: str, content: Sequence[content_pb2.ContentBlock]) -> None:
     """Refuse texts of no character."""
     for index, block in enumerate(content):
@@ -67,16 +82,16 @@ def _refuse_redacted(where: str, kind: str) -> None:
 
 
 def _refuse_file(where: str, block: content_pb2.ContentBlock) -> None:
-    source = (
-        block.image.source.WhichOneof("source")
-        if block.HasField("image")
-        else block.document.source.WhichOneof("source")
-        if block.HasField("document")
-        else None
-    )
-    if source == "file":
+    if _source(block) == "file":
         raise Failure(
             Reason.ERROR_REASON_UNSUPPORTED,
             "files are not supported yet: send the bytes (base64) or an address (url)",
             path=f"{where}.source.type",
         )
+
+
+def _source(block: content_pb2.ContentBlock) -> str | None:
+    """Where the bytes of an image or a document come from."""
+    if block.HasField("image"):
+        return block.image.source.WhichOneof("source")
+    return block.document.source.WhichOneof("source") if block.HasField("document") else None

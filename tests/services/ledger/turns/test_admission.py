@@ -95,13 +95,14 @@ async def test_content_that_no_event_takes(ledger: Ledger) -> None:
     )
     for events, path in (
         ([message("")], "events.0.content.0.text"),
-        ([pictured], "events.0.content.1.type"),
         ([message("a"), drawn], "events.1.content.1.type"),
         ([message("a"), system("")], "events.1.content.0.text"),
         ([client_events_pb2.ClientEvent(user_tool_confirmation=allowed)], "events.0.deny_message"),
         ([interrupt("sthr_other")], "events.0.session_thread_id"),
     ):
         assert await _refused(ledger, *events) == ("INVALID_FIELD", path)
+    found = await _refused(ledger, pictured)
+    assert found == ("UNSUPPORTED", "events.0.content.1.source.type")
 
 
 async def test_a_system_message_stands_last_behind_input(ledger: Ledger) -> None:

@@ -172,7 +172,7 @@ class UserCustomToolResult(_message.Message):
     """The thread that the answer belongs to, where it is not the one whose log this is; set by the server, refused by name in a request."""
     @_builtins.property
     def content(self) -> _containers.RepeatedCompositeFieldContainer[_content_pb2.ContentBlock]:
-        """Result blocks, text only for now; empty for an empty result."""
+        """Result blocks: text, images and documents as bytes (base64) or text, search results; empty for an empty result."""
 
     def __init__(
         self,

@@ -3991,7 +3991,7 @@ class UserCustomToolResult(betterproto2.Message):
 
     content: "list[ContentBlock]" = betterproto2.field(2, betterproto2.TYPE_MESSAGE, repeated=True)
     """
-    Result blocks, text only for now; empty for an empty result.
+    Result blocks: text, images and documents as bytes (base64) or text, search results; empty for an empty result.
     """
 
     is_error: "bool | None" = betterproto2.field(3, betterproto2.TYPE_BOOL, optional=True)
