@@ -260,6 +260,21 @@ async def test_a_summary_that_does_not_keep_the_form_is_replaced_by_the_extract(
     assert b"goal t0" in prepared.body
 
 
+async def test_the_providers_count_decides_where_the_estimate_says_no(bench: Bench) -> None:
+    pinned = small()
+    pinned.profile.token_counting = True
+    for number in range(7):
+        await turn_of(bench, f"t{number}", "x" * 3_500)
+    await bench.ask(text("next?"))
+    response = await bench.service.PrepareRequest(bench.request(pinned=pinned), None)
+    asked = response.count_needed
+    assert set(json.loads(asked.body)) == {"model", "system", "tools", "messages"}
+    for number, (tokens, compacts) in enumerate([(7_999, False), (8_001, True)]):
+        count = pb.TokenCount(body_digest=asked.body_digest, input_tokens=tokens)
+        prepared = await bench.prepare(number=2 + number, pinned=pinned, count=count)
+        assert bool(prepared.snapshot.checkpoint_id) is compacts
+
+
 async def test_a_measured_answer_anchors_the_size_of_what_follows(bench: Bench) -> None:
     await bench.ask(text("x" * 3_000))
     first = await bench.prepare(pinned=small())
