@@ -94,11 +94,18 @@ def conclude_started(step: Step, operation_id: str, outcome: Outcome) -> Draft:
     draft = Draft()
     _, after = decide(step, State.STARTED)
     draft.move(operation_id, State.STARTED, after)
-    if step is Step.RECEIVE:
-        kept = Kept(operation_id, Role.RECEIPT, Source.EXECUTOR, outcome.raw, None)
-    else:
-        kept = Kept(operation_id, Role.DECIDED, Source.EXECUTOR, *outcome)
-    draft.kept.append(kept)
+    role = Role.RECEIPT if step is Step.RECEIVE else Role.DECIDED
+    draft.kept.append(Kept(operation_id, role, Source.EXECUTOR, *outcome))
+    return draft
+
+
+def conclude_received(operation_id: str, projected: Projected | None) -> Draft:
+    """An executor's outcome that is the same as its receipt."""
+    draft = Draft()
+    _, after = decide(Step.COMPLETE, State.RECEIVED)
+    draft.move(operation_id, State.RECEIVED, after)
+    # The receipt is the raw outcome; it is not stored twice.
+    draft.kept.append(Kept(operation_id, Role.DECIDED, Source.EXECUTOR, None, projected))
     return draft
 
 
@@ -109,7 +116,7 @@ def conclude(step: Step, operation: StoredOperation, outcome: Outcome, raws: Raw
     something else before.
     """
     id, state = operation.operation_id, operation.state
-    effect, after = decide(step, state)
+    effect, _ = decide(step, state)
     if effect is Effect.REFUSE:
         raise refused(id, f"is {state.name.lower()}")
     if state is State.STARTED:
@@ -120,11 +127,7 @@ def conclude(step: Step, operation: StoredOperation, outcome: Outcome, raws: Raw
         return draft
     if _executors(id, raws) != outcome.raw:
         raise mismatch(id, "outcome")
-    if effect is Effect.MOVE:
-        draft.move(id, state, after)
-        # The receipt is the raw outcome; it is not stored twice.
-        draft.kept.append(Kept(id, Role.DECIDED, Source.EXECUTOR, None, outcome.projected))
-    return draft
+    return conclude_received(id, outcome.projected) if effect is Effect.MOVE else draft
 
 
 def answer(

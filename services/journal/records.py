@@ -7,10 +7,10 @@ from typing import NamedTuple
 from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
-from foundation.errors import Failure, deleted, fenced
+from foundation.errors import Failure, deleted, fenced, not_found
 from foundation.storage import Database, Record, SealRing
 from services.journal import store
-from services.journal.drafts import Draft, Move, mismatch
+from services.journal.drafts import Draft, Move, check_kind, mismatch
 from services.journal.projector import Policy, project
 from services.journal.rows import Kept, Role, StoredOperation, ThreadKey, Vault, operation_of
 from services.journal.states import State
@@ -40,6 +40,14 @@ class Seen:
             raise deleted(key.thread_id)
         if epoch < self.epoch_max:
             raise fenced(epoch, self.epoch_max)
+
+    def existing(self, operation_id: str, kind: int) -> StoredOperation:
+        """The operation; raises NOT_FOUND, and OPERATION_REFUSED for one of another kind."""
+        operation = self.operations.get(operation_id)
+        if operation is None:
+            raise not_found("operation", operation_id)
+        check_kind(operation, kind)
+        return operation
 
     def admit_nonce(self, key: ThreadKey) -> None:
         """Raise DELETED; whoever holds a nonce needs no epoch."""

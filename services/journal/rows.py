@@ -48,10 +48,10 @@ class Source(IntEnum):
 
 
 class Outcome(NamedTuple):
-    """A raw outcome, serialized, and what the model sees of it."""
+    """A raw outcome, serialized, and what the model sees of it; None for a receipt."""
 
     raw: bytes
-    projected: Projected
+    projected: Projected | None
 
 
 class Kept(NamedTuple):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.journal.v1.journal_pb2_grpc import (
     JournalServiceServicer,
@@ -12,20 +13,22 @@ from counterfoil.types.v1.reference_pb2 import Fence as Claim
 
 from foundation import ids
 from foundation.bootstrap import Kernel
-from foundation.errors import invalid, not_found
+from foundation.errors import invalid
 from foundation.rpc import context as call
 from foundation.storage import Database, Record, SealRing
 from services.journal import drafts, store
+from services.journal.concluding import Concluder
 from services.journal.copying import Copier
 from services.journal.drafts import Draft, Outcome, check_kind
 from services.journal.model_calls import check_end, state_before
-from services.journal.nonces import check_nonce, nonce_digest, repeats_start
+from services.journal.nonces import nonce_digest, repeats_start
 from services.journal.projecting import Projecting
 from services.journal.projection import Projected
 from services.journal.records import TRIES, EndedCall, Records, Seen, contended, prepared
 from services.journal.redaction import load
 from services.journal.references import References
-from services.journal.rows import Role, Source, StoredOperation, ThreadKey, message, operation_of
+from services.journal.rows import Role, Source, ThreadKey, message, operation_of
+from services.journal.staging import Staging
 from services.journal.states import State, Step
 
 _LATE_MAX = 16
@@ -36,7 +39,8 @@ _MODEL_CALL = pb.OPERATION_KIND_MODEL_CALL
 async def start(kernel: Kernel) -> None:
     """Serve the journal in this process."""
     db = await kernel.database("journal")
-    projecting = Projecting(load(kernel.settings.redaction_file))
+    artifacts = artifacts_pb2_grpc.ArtifactServiceStub(kernel.channel("files"))
+    projecting = Projecting(load(kernel.settings.redaction_file), Staging(artifacts))
     kernel.register(add_JournalServiceServicer_to_server, Journal(db, kernel.ring, projecting))
 
 
@@ -51,6 +55,7 @@ class Journal(JournalServiceServicer):
         self._db = db
         self._ring = ring
         self._projecting = projecting
+        self._concluder = Concluder(db, ring, projecting)
 
     async def Fence(self, request: pb.FenceRequest, context: object) -> pb.FenceResponse:
         records, epoch = self._records(request.fence), request.fence.epoch
@@ -91,7 +96,7 @@ class Journal(JournalServiceServicer):
                 return pb.StartOperationResponse(operation=message(operation_of(rows[0]), None))
             seen = await records.see([id])
             seen.admit(records.key, epoch)
-            operation = _existing(seen, id, _TOOL_CALL)
+            operation = seen.existing(id, _TOOL_CALL)
             if repeats_start(Step.START, operation, nonce):
                 return pb.StartOperationResponse(operation=records.vault.show(operation))
         raise contended(records.key)
@@ -99,12 +104,12 @@ class Journal(JournalServiceServicer):
     async def ReceiveOutcome(
         self, request: pb.ReceiveOutcomeRequest, context: object
     ) -> pb.ReceiveOutcomeResponse:
-        return pb.ReceiveOutcomeResponse(operation=await self._conclude(Step.RECEIVE, request))
+        return pb.ReceiveOutcomeResponse(operation=await self._concluder.receive(request))
 
     async def CompleteOperation(
         self, request: pb.CompleteOperationRequest, context: object
     ) -> pb.CompleteOperationResponse:
-        return pb.CompleteOperationResponse(operation=await self._conclude(Step.COMPLETE, request))
+        return pb.CompleteOperationResponse(operation=await self._concluder.complete(request))
 
     async def StartModelCall(
         self, request: pb.StartModelCallRequest, context: object
@@ -151,20 +156,20 @@ class Journal(JournalServiceServicer):
         wanted = [a.operation_id for a in request.answers]
         _check_distinct(wanted, "answers")
         records, epoch = self._records(request.fence), request.fence.epoch
-        given = [await self._projecting.given(records.key, a.outcome) for a in request.answers]
+        given = await self._given(records.key, request.answers)
         failpoint = "journal.complete_client_calls"
         draft = Draft()
-        for id, outcome in zip(wanted, given, strict=True):
+        for id, outcome in given.items():
             assumed = prepared(request.scope, pb.NewOperation(id=id))
             drafts.answer(draft, id, assumed, outcome, {})
         rows = await records.write(failpoint, draft, epoch=epoch)
         if rows is not None:
-            shown = _completed(rows, dict(zip(wanted, given, strict=True)), Source.CLIENT)
+            shown = _completed(rows, given, Source.CLIENT)
             return pb.CompleteClientCallsResponse(operations=[shown[id] for id in wanted])
 
         async def decide_again(seen: Seen, raws: drafts.Raws) -> Draft:
             draft = Draft()
-            for id, outcome in zip(wanted, given, strict=True):
+            for id, outcome in given.items():
                 operation = seen.operations.get(id)
                 if operation is not None:
                     check_kind(operation, _TOOL_CALL)
@@ -185,13 +190,15 @@ class Journal(JournalServiceServicer):
         receipts: dict[str, Projected] = {}
 
         async def decide_closures(seen: Seen, raws: drafts.Raws) -> Draft:
+            unknown = {
+                id: raws[id, Role.RECEIPT]
+                for id, operation in seen.operations.items()
+                if operation.state is State.RECEIVED and id not in receipts
+            }
+            receipts.update(await self._projecting.received(records.key, unknown))
             draft = Draft()
             for id in wanted:
-                operation = seen.operations.get(id)
-                if operation and operation.state is State.RECEIVED and id not in receipts:
-                    receipt = raws[id, Role.RECEIPT]
-                    receipts[id] = (await self._projecting.received(records.key, receipt)).projected
-                drafts.close(draft, id, operation, request.kind, receipts)
+                drafts.close(draft, id, seen.operations.get(id), request.kind, receipts)
             return draft
 
         shown = await self._settle(
@@ -282,6 +289,19 @@ class Journal(JournalServiceServicer):
     def _records(self, claim: Claim) -> Records:
         return Records(self._db, self._ring, ThreadKey.of(claim.thread))
 
+    async def _given(
+        self, key: ThreadKey, answers: Sequence[pb.ClientAnswer]
+    ) -> dict[str, Outcome]:
+        """Clients' answers by operation, ready to be committed. The ledger keeps them: they need no
+        receipt."""
+        outcomes = {a.operation_id: a.outcome for a in answers}
+        planned = {id: await self._projecting.plan(key, one) for id, one in outcomes.items()}
+        projected = await self._projecting.keep(key, planned)
+        return {
+            id: Outcome(one.SerializeToString(deterministic=True), projected[id])
+            for id, one in outcomes.items()
+        }
+
     async def _prepared(
         self,
         records: Records,
@@ -318,34 +338,6 @@ class Journal(JournalServiceServicer):
             request.request_digest,
             request.snapshot_id,
         )
-
-    async def _conclude(
-        self, step: Step, request: pb.ReceiveOutcomeRequest | pb.CompleteOperationRequest
-    ) -> pb.Operation:
-        """What an executor says about the operation that it started."""
-        if request.outcome.HasField("denial"):
-            raise invalid("outcome.denial", "only a client's answer is a denial")
-        records = Records(self._db, self._ring, ThreadKey.of(request.thread))
-        id, nonce = request.operation_id, nonce_digest(request.operation_id, request.nonce)
-        failpoint = "journal.receive" if step is Step.RECEIVE else "journal.complete"
-        given = await self._projecting.given(records.key, request.outcome)
-        draft = drafts.conclude_started(step, id, given)
-        rows = await records.write(failpoint, draft, nonce_digest=nonce)
-        if rows is not None:
-            state = draft.moves[0].after
-            operation = operation_of(rows[0], state=state, source=Source.EXECUTOR)
-            return message(operation, given.projected if state is State.COMPLETED else None)
-        for _ in range(TRIES):
-            seen = await records.see([id])
-            seen.admit_nonce(records.key)
-            operation = _existing(seen, id, _TOOL_CALL)
-            check_nonce(operation, nonce)
-            draft = drafts.conclude(step, operation, given, await records.raws([id]))
-            if draft.is_empty:
-                return records.vault.show(operation)
-            if await records.write(failpoint, draft, nonce_digest=nonce) is not None:
-                return records.vault.show((await records.see([id])).operations[id])
-        raise contended(records.key)
 
     async def _settle(
         self,
@@ -384,14 +376,6 @@ def _completed(
         projected = outcomes[operation.operation_id].projected
         shown[operation.operation_id] = message(operation, projected)
     return shown
-
-
-def _existing(seen: Seen, operation_id: str, kind: int) -> StoredOperation:
-    operation = seen.operations.get(operation_id)
-    if operation is None:
-        raise not_found("operation", operation_id)
-    check_kind(operation, kind)
-    return operation
 
 
 def _check_distinct(names: Sequence[str], path: str) -> None:

@@ -99,20 +99,12 @@ class Executor:
     async def _complete(
         self, request: tools_pb2.ExecuteRequest, nonce: bytes, outcome: journal_pb2.Outcome
     ) -> None:
-        """Receipt first: a crash behind it projects again instead of losing what happened."""
-        same: dict[str, Any] = {
-            "thread": request.fence.thread,
-            "operation_id": request.operation_id,
-            "nonce": nonce,
-            "outcome": outcome,
-        }
-        receipt = journal_pb2.ReceiveOutcomeRequest(**same)
-        try:
-            await _answered(lambda: self._journal.ReceiveOutcome(receipt))
-        except Failure as failure:
-            # Closed meanwhile, say: Complete holds the same outcome and is the one that decides.
-            _log.info("no receipt", operation_id=request.operation_id, reason=repr(failure))
-        complete = journal_pb2.CompleteOperationRequest(**same)
+        complete = journal_pb2.CompleteOperationRequest(
+            thread=request.fence.thread,
+            operation_id=request.operation_id,
+            nonce=nonce,
+            outcome=outcome,
+        )
         await _answered(lambda: self._journal.CompleteOperation(complete))
 
 

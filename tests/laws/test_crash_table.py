@@ -38,6 +38,8 @@ from tests.support.chat import (
 )
 from tests.support.invariants import check_everything
 from tests.support.model import Model, begins_with, script, text, use
+from tests.support.objects import SessionObjects
+from tests.support.platform_tool import PICTURE, PICTURE_TEXT
 from tests.support.postgres import SessionPostgres
 from tests.support.system import MODES, Mode, System, system_of
 from tests.support.waiting import eventually
@@ -51,6 +53,9 @@ CALLS = [
     use("decide", text="d"),
 ]
 GATE = script({"content": CALLS}, {"content": [text("All done.")]})
+PICTURED = script(
+    {"content": [use("note", text=PICTURE_TEXT)]}, {"content": [text("A white dot.")]}
+)
 CONTINUED = script(
     {"content": [text("First.")], "stop_reason": "pause_turn"},
     {"content": [text("Second.")], "stop_reason": "max_tokens"},
@@ -82,6 +87,18 @@ async def early(system: System) -> int:
     history = await chat.complete([GATE, "thanks"], answered)
     await check(chat, history, [GATE, "thanks"])
     return 3
+
+
+async def pictured(system: System) -> int:
+    """A platform call returns an image, which is kept apart from its result."""
+    chat = await Chat.open(system)
+    history = await chat.complete([PICTURED])
+    await check(chat, history, [PICTURED])
+    (shown,) = [event["content"] for event in history if event["type"] == "agent.tool_result"]
+    assert "image/png, 1 x 1 pixels" in shown[1]["text"]
+    asked = (await system.model.asked())[-1]
+    assert PICTURE in asked.body.decode()
+    return 2
 
 
 async def continued(system: System) -> int:
@@ -222,8 +239,7 @@ TABLE: dict[Scenario, dict[str, int]] = {
         "journal.start_model_call": 3,
         "journal.complete_model_call": 3,
         "journal.start": 2,
-        "journal.receive": 2,
-        "journal.complete": 4,
+        "journal.complete": 2,
         "journal.complete_client_calls": 1,
         "journal.inspect": 1,
     },
@@ -232,6 +248,13 @@ TABLE: dict[Scenario, dict[str, int]] = {
         "ledger.commit_turn": 1,
         "ledger.append_progress": 2,
         "journal.complete_client_calls": 1,
+    },
+    pictured: {
+        "journal.receive": 1,
+        "journal.complete": 1,
+        "files.stage": 1,
+        "files.put": 1,
+        "files.store": 1,
     },
     continued: {
         "ledger.append_round": 3,
@@ -326,7 +349,9 @@ QUICK = {
     "embedded-parked-ledger.submit_events.after@1",
     "embedded-parked-transcript.append.before@2",
     "embedded-parked-transcript.append.after@2",
-    "embedded-parked-journal.receive.after@1",
+    "embedded-parked-journal.complete.before@1",
+    "embedded-pictured-journal.receive.after@1",
+    "embedded-pictured-files.store.after@1",
     "embedded-parked-ledger.append_progress.before@1",
     "embedded-parked-ledger.commit_turn.after@1",
     "embedded-parked-transcript.append.after@3",
@@ -348,9 +373,13 @@ QUICK = {
     ],
 )
 async def test_a_death_at_a_commit_changes_nothing(
-    case: Case, zygote: Zygote, model: Model, postgres: SessionPostgres
+    case: Case,
+    zygote: Zygote,
+    model: Model,
+    postgres: SessionPostgres,
+    objects: SessionObjects,
 ) -> None:
-    async with system_of(case.mode, zygote, model, postgres) as system:
+    async with system_of(case.mode, zygote, model, postgres, **objects.environment()) as system:
         at_start = await start_anyhow(system, case.failpoint)
         async with revived(system, case.failpoint if case.scenario is takeover else "") as dead:
             asked_max = await case.scenario(system)
@@ -394,7 +423,7 @@ async def test_the_successor_of_a_dead_service_may_die_too(
     [
         "transcript.append.after@2",
         pytest.param("ledger.submit_events.after@3", marks=pytest.mark.full),
-        pytest.param("journal.receive.after@1", marks=pytest.mark.full),
+        pytest.param("journal.complete.after@1", marks=pytest.mark.full),
     ],
 )
 async def test_everything_dies_at_once(point: str, zygote: Zygote, model: Model) -> None:

@@ -2,7 +2,8 @@
 
 `COUNTERFOIL_TOOLS_MODULE=tests.support.platform_tool` registers `note` (always allowed) and
 `transfer` (always asks). Each execution is told to the Unix socket `COUNTERFOIL_TEST_EFFECTS`,
-which is a side effect that outlives a killed process; the tool returns what the socket answers.
+which is a side effect that outlives a killed process; the tool returns what the socket answers,
+and a picture if the input's text is `PICTURE_TEXT`.
 """
 
 import asyncio
@@ -22,6 +23,11 @@ from services.tools.platform import PlatformTool, PlatformTools, text_outcome
 SOCKET = "COUNTERFOIL_TEST_EFFECTS"
 SCHEMA = b'{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}'
 DEADLINE_MS = 1_500
+PICTURE_TEXT = "a picture"
+PICTURE = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
+)
+"""A PNG of one pixel."""
 
 
 def register(registry: PlatformTools) -> None:
@@ -46,16 +52,20 @@ def _tool(name: str, policy: runtime_pb2.ToolPolicy.ValueType) -> PlatformTool:
 
 
 async def _tell(name: str, input: bytes, operation_id: str) -> Outcome:
+    told: dict[str, Any] = {"tool": name, "operation": operation_id, "input": json.loads(input)}
     reader, writer = await asyncio.open_unix_connection(os.environ[SOCKET])
     try:
-        told = {"tool": name, "operation": operation_id, "input": json.loads(input)}
         writer.write(json.dumps(told).encode() + b"\n")
         answer = await reader.readline()
     finally:
         writer.close()
     if not answer:
         return text_outcome("the other end hung up", is_error=True)
-    return text_outcome(json.loads(answer))
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": json.loads(answer)}]
+    if told["input"].get("text") == PICTURE_TEXT:
+        source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+        blocks.append({"type": "image", "source": source})
+    return Outcome(content=json.dumps(blocks).encode())
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 SERVICES = Path(__file__).resolve().parents[2] / "services"
 
 EDGES = {
+    "journal": {"files"},
     "ledger": {"registry", "tools", "files"},
     "tools": {"registry", "journal", "files"},
     "context": {"transcript", "journal", "files", "ledger"},

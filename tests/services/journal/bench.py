@@ -1,18 +1,24 @@
 """What the journal's tests do again and again."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import asyncpg
+from counterfoil.files.v1 import artifacts_pb2
 from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.types.v1.reference_pb2 import Attempt, Fence, ThreadRef
 from counterfoil.types.v1.runtime_pb2 import TOOL_OWNER_PLATFORM_MANAGED
 
 from foundation import projections
+from foundation.artifacts import artifact_id
 from foundation.storage import Database, SealRing
+from services.journal.projecting import Projecting
+from services.journal.redaction import NO_REDACTION, Redactor
 from services.journal.service import Journal
+from services.journal.staging import Staging
 
 RING = SealRing("a", {"a": bytes(32)})
 CONTEXT = cast("Any", None)
@@ -57,11 +63,44 @@ def texts(operation: pb.Operation) -> list[str]:
     return list(projections.read(operation.projection.body).texts)
 
 
+class Store:
+    """The files service, as far as the journal sees it: what was staged, and how it fails."""
+
+    def __init__(self) -> None:
+        self.staged: dict[str, artifacts_pb2.StageArtifactRequest] = {}
+        self.calls = 0
+        self.failing: list[BaseException | None] = []
+        """What the next calls raise, in order, None for nothing; the last one stays."""
+
+    async def StageArtifact(
+        self,
+        request: artifacts_pb2.StageArtifactRequest,
+        *,
+        timeout: float,  # noqa: ASYNC109
+    ) -> artifacts_pb2.StageArtifactResponse:
+        assert timeout > 0
+        self.calls += 1
+        failing = self.failing.pop(0) if len(self.failing) > 1 else (self.failing or [None])[0]
+        if failing is not None:
+            raise failing
+        sha256 = hashlib.sha256(request.body).digest()
+        id = artifact_id(request.workspace_id, sha256, request.media_type, request.role)
+        self.staged[id] = request
+        return artifacts_pb2.StageArtifactResponse(artifact=artifacts_pb2.Artifact(id=id))
+
+
+def projecting(
+    store: Store | None = None, redactor: Redactor = NO_REDACTION, patience_s: float = 30.0
+) -> Projecting:
+    return Projecting(redactor, Staging(cast("Any", store or Store()), patience_s))
+
+
 @dataclass
 class Bench:
     dsn: str
     db: Database
     service: Journal
+    store: Store
 
     async def fence(self, epoch: int, turn_id: str = "turn_1") -> Sequence[pb.Operation]:
         request = pb.FenceRequest(fence=claim(epoch), turn_id=turn_id)

@@ -10,7 +10,6 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from foundation.errors import Failure
 from foundation.storage.testing import assert_schema_matches, assert_sql_prepares
 from services.journal import store
-from services.journal.projecting import Projecting
 from services.journal.projector import project
 from services.journal.redaction import Redactor
 from services.journal.schema import metadata
@@ -28,6 +27,7 @@ from tests.services.journal.bench import (
     STARTED,
     Bench,
     new,
+    projecting,
     text,
     texts,
 )
@@ -276,7 +276,7 @@ async def test_the_version_of_the_patterns_is_kept_with_what_went_through_them(
     bench: Bench,
 ) -> None:
     redactor = Redactor(("secret",))
-    bench.service = Journal(bench.db, RING, Projecting(redactor))
+    bench.service = Journal(bench.db, RING, projecting(redactor=redactor))
     await bench.prepare(new("op_1"), new("op_2", index=1), new("op_3", index=2))
     await bench.start()
     completed = await bench.complete(text("a secret"))

@@ -15,11 +15,10 @@ from counterfoil.types.v1 import reference_pb2, runtime_pb2
 from foundation.rpc.admission import Admission, Principal
 from foundation.rpc.host import Host
 from foundation.storage import Database, SealRing
-from services.journal.projecting import Projecting
-from services.journal.redaction import NO_REDACTION
 from services.journal.service import Journal
 from services.runner.authorities import Authorities
 from services.runner.turn import Turn
+from tests.services.journal.bench import projecting
 from tests.support.postgres import SessionPostgres
 
 THREAD = reference_pb2.ThreadRef(workspace_id="wrkspc_1", session_id="sesn_1", thread_id="sthr_1")
@@ -114,7 +113,7 @@ async def surroundings(postgres: SessionPostgres) -> AsyncGenerator[Surroundings
         host, tools, turns = Host(Admission("service", nobody)), Tools(), Turns()
         host.register(
             journal_pb2_grpc.add_JournalServiceServicer_to_server,
-            Journal(db, SealRing("a", {"a": bytes(32)}), Projecting(NO_REDACTION)),
+            Journal(db, SealRing("a", {"a": bytes(32)}), projecting()),
         )
         authorities = Authorities(
             turns=cast(Any, turns),

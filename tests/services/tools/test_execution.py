@@ -30,7 +30,6 @@ class JournalInMemory:
     def __init__(self) -> None:
         self.nonce: bytes | None = None
         self.deadline_ms = 0
-        self.received: pb.Outcome | None = None
         self.completed: pb.Outcome | None = None
         self.calls: list[str] = []
         self.failures: list[tuple[str, Failure]] = []
@@ -42,12 +41,6 @@ class JournalInMemory:
             raise Failure(reasons.ERROR_REASON_OPERATION_REFUSED, "another nonce")
         self.nonce, self.deadline_ms = request.nonce, request.deadline_ms
         return pb.StartOperationResponse()
-
-    async def ReceiveOutcome(self, request: pb.ReceiveOutcomeRequest) -> Any:
-        self._called("receive")
-        assert request.nonce == self.nonce
-        self.received = request.outcome
-        return pb.ReceiveOutcomeResponse()
 
     async def CompleteOperation(self, request: pb.CompleteOperationRequest) -> Any:
         self._called("complete")
@@ -113,14 +106,14 @@ class Effects:
         return text_outcome("charged")
 
 
-async def test_the_outcome_is_received_and_then_completed(
+async def test_the_outcome_is_completed_behind_a_start(
     journal: JournalInMemory, make: Make
 ) -> None:
     effects = Effects()
     await make(effects.run, deadline_ms=1234).execute(request())
     assert effects.seen == [(b'{"n": 1.10}', "op_1")]
-    assert journal.calls == ["start", "receive", "complete"]
-    assert journal.received == journal.completed == text_outcome("charged")
+    assert journal.calls == ["start", "complete"]
+    assert journal.completed == text_outcome("charged")
     assert journal.deadline_ms == 1234
 
 
@@ -153,7 +146,7 @@ async def test_a_lost_answer_of_start_is_asked_for_again_under_the_same_nonce(
     effects = Effects()
     journal.failures = [("start", unavailable()), ("complete", unavailable())]
     await make(effects.run).execute(request())
-    assert journal.calls == ["start", "start", "receive", "complete", "complete"]
+    assert journal.calls == ["start", "start", "complete", "complete"]
     assert len(effects.seen) == 1
 
 
@@ -166,15 +159,6 @@ async def test_a_journal_that_stays_away_is_not_asked_for_ever(
         await make(Effects().run).execute(request())
     assert failure.value.reason == reasons.ERROR_REASON_UNAVAILABLE
     assert journal.calls.count("complete") < 20
-
-
-async def test_a_refused_receipt_does_not_keep_the_outcome_from_the_journal(
-    journal: JournalInMemory, make: Make
-) -> None:
-    refused = Failure(reasons.ERROR_REASON_OPERATION_REFUSED, "it is ambiguous")
-    journal.failures = [("receive", refused)]
-    await make(Effects().run).execute(request())
-    assert journal.completed == text_outcome("charged")
 
 
 async def test_a_stale_owner_runs_nothing(journal: JournalInMemory, make: Make) -> None:
