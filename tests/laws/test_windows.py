@@ -5,27 +5,30 @@ the session goes on."""
 from random import Random
 
 import pytest
-from counterfoil.context.v1 import context_pb2
 from counterfoil.journal.v1.journal_pb2 import InspectOperationsRequest
-from counterfoil.types.v1.reference_pb2 import ThreadRef
 
 from tests.laws.windows import (
     COMPACTED,
+    OUTPUT,
+    check_overflows,
+    check_requests,
     checkpoints,
     errors,
+    is_count,
     newest,
     picture,
     play,
     room_left,
     statuses,
     tell,
+    used,
     user,
     with_window,
     words,
 )
 from tests.support.chat import Chat, custom_tool, stop_of, types_of
 from tests.support.invariants import check_chains, check_history, check_operations
-from tests.support.model import Asked, Model
+from tests.support.model import Model
 from tests.support.postgres import SessionPostgres
 from tests.support.system import System
 from tests.support.zygote import Zygote
@@ -53,9 +56,6 @@ async def test_no_request_of_a_random_session_is_over_the_window(
         assert len(await checkpoints(chat)) == types_of(events).count(COMPACTED) > 0
 
 
-OUTPUT = 8_192
-"""What the model `offline` may write, of its window too."""
-
 LIMIT, WINDOW = "compaction_limit_reached_error", "model_request_failed_error"
 
 
@@ -78,34 +78,7 @@ async def test_a_first_message_with_an_image_of_5_mb_does_not_end_the_session(
     assert [one.body.count(b'"type":"image"') for one in asked] == [1, 1]
     history = await chat.history()
     assert (errors(history), types_of(history).count(COMPACTED)) == ([], 0)
-    await check_history_of_overflows(chat)
-
-
-async def check_history_of_overflows(chat: Chat) -> None:
-    """What holds of every session."""
-    check_history(await chat.history())
-    await check_requests(chat, await check_chains(chat))
-
-
-async def check_requests(chat: Chat, thread: ThreadRef) -> None:
-    """Every request can be rebuilt, the refused ones too."""
-    request = context_pb2.ListSnapshotsRequest(thread=thread)
-    snapshots = (await chat.system.context.ListSnapshots(request)).snapshots
-    asked = {one.body for one in await chat.system.model.asked() if not is_count(one)}
-    for snapshot in snapshots:
-        rebuild = context_pb2.RebuildRequest(thread=thread, snapshot_id=snapshot.id)
-        asked.discard((await chat.system.context.Rebuild(rebuild)).body)
-    assert asked == set()
-
-
-def is_count(asked: Asked) -> bool:
-    """Whether the provider was asked for the size alone."""
-    return asked.record["path"].endswith("/count_tokens")
-
-
-async def used(chat: Chat) -> int:
-    """Input tokens of the newest request."""
-    return (await chat.system.model.asked())[-1].record["input_tokens"]
+    await check_overflows(chat)
 
 
 async def test_an_overflow_leaves_images_out_then_summarizes_once_then_ends_the_turn(
@@ -146,7 +119,7 @@ async def test_an_overflow_leaves_images_out_then_summarizes_once_then_ends_the_
     events = await tell(chat, user("Four"))
     assert (errors(events), stop_of(events[-1])) == ([], "end_turn")
     assert len(await checkpoints(chat)) == types_of(await chat.history()).count(COMPACTED)
-    await check_history_of_overflows(chat)
+    await check_overflows(chat)
 
 
 async def test_a_message_that_is_too_long_by_itself_is_refused_before_the_provider_is_asked(

@@ -8,9 +8,11 @@ from typing import Any
 
 from counterfoil.context.v1 import context_pb2
 from counterfoil.ledger.v1 import turn_pb2
+from counterfoil.types.v1.reference_pb2 import ThreadRef
 
 from tests.offline_model.pictures import image, jpeg
 from tests.support.chat import Chat, Event, asks, is_idle, message
+from tests.support.invariants import check_chains, check_history
 from tests.support.model import Asked, Model, script, text, use
 from tests.support.postgres import SessionPostgres
 from tests.support.system import Mode, System, system_of
@@ -18,6 +20,10 @@ from tests.support.zygote import Zygote
 
 COMPACTED = "agent.thread_context_compacted"
 WORDS = ("the", "order", "of", "a", "customer", "was", "sent", "to", "another", "address")
+
+
+OUTPUT = 8_192
+"""What the model `offline` may write, of its window too."""
 
 
 @asynccontextmanager
@@ -129,3 +135,30 @@ async def newest(chat: Chat, before: int) -> list[Asked]:
 def statuses(asked: list[Asked]) -> list[int]:
     """How the provider answered."""
     return [one.record["status"] for one in asked]
+
+
+async def check_overflows(chat: Chat) -> None:
+    """What holds of every session."""
+    check_history(await chat.history())
+    await check_requests(chat, await check_chains(chat))
+
+
+async def check_requests(chat: Chat, thread: ThreadRef) -> None:
+    """Every request can be rebuilt, the refused ones too."""
+    request = context_pb2.ListSnapshotsRequest(thread=thread)
+    snapshots = (await chat.system.context.ListSnapshots(request)).snapshots
+    asked = {one.body for one in await chat.system.model.asked() if not is_count(one)}
+    for snapshot in snapshots:
+        rebuild = context_pb2.RebuildRequest(thread=thread, snapshot_id=snapshot.id)
+        asked.discard((await chat.system.context.Rebuild(rebuild)).body)
+    assert asked == set()
+
+
+def is_count(asked: Asked) -> bool:
+    """Whether the provider was asked for the size alone."""
+    return asked.record["path"].endswith("/count_tokens")
+
+
+async def used(chat: Chat) -> int:
+    """Input tokens of the newest request."""
+    return (await chat.system.model.asked())[-1].record["input_tokens"]
