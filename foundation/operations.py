@@ -17,3 +17,8 @@ def model_operation(turn_id: str, round_: int, attempt: Attempt) -> str:
 def summary_operation(turn_id: str, round_: int, attempt: Attempt, plan_id: str) -> str:
     """Operation of a provider call that writes a summary before an attempt's request."""
     return _derived("operation", "summary", turn_id, round_, attempt.epoch, attempt.number, plan_id)
+
+
+def note_entry(operation_id: str) -> str:
+    """Transcript entry that tells of an operation's late outcome."""
+    return _derived("entry", "note", operation_id)

@@ -13,6 +13,9 @@ DENIED_TEXT = "The call was denied and did not run."
 """Refused by a confirmation."""
 
 
+REDACTED_INPUT_TEXT = "(this message was redacted)"
+"""Stands for an input, or a note, that was redacted."""
+
 _REASON_CHARS_MAX = 2_000
 
 
@@ -30,6 +33,7 @@ PROJECTION_FAILED = "projection_failed"
 PROJECTION_TOO_LARGE = "projection_too_large"
 WITHHELD_UNREADABLE = "withheld_unreadable"
 OUTCOME_UNKNOWN = "outcome_unknown"
+REDACTED = "redacted"
 
 FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
     {
@@ -37,6 +41,7 @@ FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
         OUTCOME_UNKNOWN: MAY_HAVE_RUN_TEXT,
         PROJECTION_TOO_LARGE: "The call ran, but its result is too large to be shown here.",
         WITHHELD_UNREADABLE: "The call ran. What is shown of its result cannot be read any more.",
+        REDACTED: "The call ran. Its result was redacted and cannot be read any more.",
     }
 )
 """Code of a stored failure projection → what the model reads. Only the code is stored."""

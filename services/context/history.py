@@ -95,6 +95,14 @@ class History:
         opening, effective = await self._reduced(thread, entries, losses, wanted)
         return [*opening, *effective.items]
 
+    async def entries(self, thread: ThreadRef) -> AsyncGenerator[transcript_pb2.Entry]:
+        """All entries of the transcript, through its head, as they are stored."""
+        after = 0
+        while (page := await self._ask(thread, after, 0)).entries:
+            for entry in page.entries:
+                yield entry
+            after = page.entries[-1].seq
+
     async def _advance(
         self,
         thread: ThreadRef,

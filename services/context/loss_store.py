@@ -46,8 +46,12 @@ ORDER BY hw DESC LIMIT 1
 """
 
 COUNT_CHECKPOINTS_OF_ROUND = """
-SELECT count(*) FROM context.checkpoints
+SELECT count(*) FROM context.checkpoints c
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND turn_id = $4 AND round = $5
+  AND NOT EXISTS (
+    SELECT FROM context.revocations r
+    WHERE r.workspace_id = $1 AND r.session_id = $2 AND r.thread_id = $3 AND r.ordinal = c.ordinal
+  )
 """
 
 # $4 epoch, $5 the version that the records were decided on, $6 turn, $7 round; transitions from $8,
@@ -194,7 +198,7 @@ async def transition_head(db: Database, key: ThreadKey, version: int) -> Record 
 
 
 async def checkpoints_of_round(db: Database, key: ThreadKey, turn_id: str, round: int) -> int:
-    """How many checkpoints a round of a turn has had."""
+    """How many checkpoints a round of a turn has had; revoked ones do not count."""
     count: int = await db.fetchval(COUNT_CHECKPOINTS_OF_ROUND, *key, turn_id, round)
     return count
 

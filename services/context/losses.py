@@ -41,6 +41,11 @@ class Losses:
         """The last transcript entry that a checkpoint stands for; 0 for none."""
         return self.checkpoint.through_seq if self.checkpoint else 0
 
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the newest checkpoint does not stand any more."""
+        return self.last_id != (self.checkpoint.id if self.checkpoint else "")
+
     def with_transitions(self, batch: Iterable[Transition], version: int) -> "Losses":
         """These and a batch behind them."""
         chains = dict(self.transitions)

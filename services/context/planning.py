@@ -26,6 +26,7 @@ from services.context.transitions import (
     Reason,
     Target,
     Transition,
+    is_redacted,
     omission,
     omitted_blocks,
     transition,
@@ -266,7 +267,10 @@ def _folded(losses: Losses, target: Target, digest: bytes) -> Folded:
     if not chain:
         return Folded(b"", digest, "", 0)
     last = chain[-1]
-    return Folded(last.replacement, last.replacement_digest, last.id, last.ordinal)
+    redacted = is_redacted(chain)
+    return Folded(
+        last.replacement, last.replacement_digest, last.id, last.ordinal, is_redacted=redacted
+    )
 
 
 def _images(item: Item) -> int:

@@ -18,6 +18,7 @@ from services.context.losses import Losses
 from services.context.materializer import IMAGE_BYTES_MAX, count_body, request_tail, summary_tail
 from services.context.recipe import Frame, Recipe, ThreadKey
 from services.context.records import Records
+from services.context.redacting import Redactor
 from services.context.shrinking import (
     IMAGES_FULL,
     Case,
@@ -55,12 +56,18 @@ class Preparer:
     """Prepares requests of all threads."""
 
     def __init__(
-        self, history: History, records: Records, snapshots: Snapshots, shrinker: Shrinker
+        self,
+        history: History,
+        records: Records,
+        snapshots: Snapshots,
+        shrinker: Shrinker,
+        redactor: Redactor,
     ) -> None:
         self._history = history
         self._records = records
         self._snapshots = snapshots
         self._shrinker = shrinker
+        self._redactor = redactor
 
     async def prepare(
         self, request: pb.PrepareRequestRequest, key: ThreadKey, loan: Loan
@@ -249,6 +256,9 @@ class Preparer:
             made = await self._snapshots.of_attempt(key, id, request.transcript_head)
             if made.request_digest != digest:
                 # Made by an older version of ours, or of other losses: the first one counts.
+                if await self._redactor.since(key, made.losses_version, made.head_seq):
+                    message = "the attempt's request held something that was redacted since"
+                    raise Failure(reasons.ERROR_REASON_UNAVAILABLE, message)
                 body = await self.rebuilt(request.fence.thread, key, id, made)
         response = pb.PrepareRequestResponse()
         _fill(response.prepared, request, id, made, body, frame, warm.losses)

@@ -41,7 +41,9 @@ class Records:
         anchor = checkpoint.anchor_seq if checkpoint else 0
         listed = await loss_store.transitions(self._db, key, version, covered, anchor)
         head = await loss_store.transition_head(self._db, key, version)
-        shown = NO_LOSSES.with_transitions([self._transition(key, row) for row in listed], version)
+        shown = NO_LOSSES.with_transitions(
+            [open_transition(self._ring, key, row) for row in listed], version
+        )
         return Losses(
             version,
             0 if head is None else head["hw"],
@@ -66,7 +68,7 @@ class Records:
         rows, losses = list[NewTransition](), before
         for one in batch:
             losses = losses.with_transitions([one], before.version + 1)
-            rows.append(self._new_transition(key, losses, one))
+            rows.append(new_transition(self._ring, key, losses, one))
         found = await loss_store.record(
             self._db, key, epoch, before.version, *turn, rows, NO_CHECKPOINT
         )
@@ -87,7 +89,7 @@ class Records:
         were not revoked, in their order. Raises CORRUPT for a checkpoint that cannot be read."""
         moved, covered = await loss_store.through(self._db, key, seq)
         return (
-            [self._transition(key, row) for row in moved],
+            [open_transition(self._ring, key, row) for row in moved],
             [self._checkpoint(key, row) for row in covered],
         )
 
@@ -102,7 +104,7 @@ class Records:
         rows, losses = list[NewTransition](), NO_LOSSES
         for one in transitions:
             losses = losses.with_transitions([one], 1)
-            rows.append(self._new_transition(key, losses, one))
+            rows.append(new_transition(self._ring, key, losses, one))
         covered = [
             NewCheckpoint(
                 ordinal, one.id, one.through_seq, self._sealed_checkpoint(key, ordinal, one)
@@ -115,27 +117,9 @@ class Records:
         """How many checkpoints a round of a turn has had."""
         return await loss_store.checkpoints_of_round(self._db, key, *turn)
 
-    def _new_transition(self, key: ThreadKey, losses: Losses, one: Transition) -> NewTransition:
-        """The row of a transition, the last one of `losses`; what could not be read has no body
-        here either."""
-        sealed = None
-        if one.reason != UNREADABLE:
-            bound = _transition_identity(key, losses.count, one.id)
-            sealed = self._ring.seal(msgspec.msgpack.encode(one), *bound)
-        return NewTransition(
-            losses.count, one.id, one.seq, one.part, one.ordinal, losses.digest, sealed
-        )
-
     def _sealed_checkpoint(self, key: ThreadKey, ordinal: int, made: Checkpoint) -> bytes:
         bound = _checkpoint_identity(key, ordinal, made.id)
         return self._ring.seal(msgspec.msgpack.encode(made), *bound)
-
-    def _transition(self, key: ThreadKey, row: Record) -> Transition:
-        try:
-            bound = _transition_identity(key, row["hw"], row["id"])
-            return _TRANSITION.decode(self._ring.open(row["sealed"] or b"", *bound))
-        except (SealBroken, msgspec.DecodeError):
-            return unreadable(row["id"], row["target_seq"], row["part"], row["ordinal"])
 
     def _checkpoint(self, key: ThreadKey, row: Record) -> Checkpoint:
         try:
@@ -144,6 +128,29 @@ class Records:
         except (SealBroken, msgspec.DecodeError):
             message = f"checkpoint {row['id']} cannot be read"
             raise Failure(reasons.ERROR_REASON_CORRUPT, message) from None
+
+
+def new_transition(
+    ring: SealRing, key: ThreadKey, losses: Losses, one: Transition
+) -> NewTransition:
+    """The row of a transition, the last one of `losses`; what could not be read has no body
+    here either."""
+    sealed = None
+    if one.reason != UNREADABLE:
+        bound = _transition_identity(key, losses.count, one.id)
+        sealed = ring.seal(msgspec.msgpack.encode(one), *bound)
+    return NewTransition(
+        losses.count, one.id, one.seq, one.part, one.ordinal, losses.digest, sealed
+    )
+
+
+def open_transition(ring: SealRing, key: ThreadKey, row: Record) -> Transition:
+    """The transition in a row; one that withholds its target where it cannot be read."""
+    try:
+        bound = _transition_identity(key, row["hw"], row["id"])
+        return _TRANSITION.decode(ring.open(row["sealed"] or b"", *bound))
+    except (SealBroken, msgspec.DecodeError):
+        return unreadable(row["id"], row["target_seq"], row["part"], row["ordinal"])
 
 
 def _transition_identity(key: ThreadKey, hw: int, id: str) -> tuple[str | int, ...]:

@@ -18,9 +18,18 @@ from counterfoil.transcript.v1 import transcript_pb2 as pb
 
 from foundation import projections as reading
 from foundation.digests import digest
+from foundation.outcomes import REDACTED_INPUT_TEXT
 from foundation.projections import Artifact, Text
 from services.context.losses import NO_LOSSES, Losses, Target
-from services.context.transitions import INPUT_PART, WITHHELD, Folded, fold, omitted_blocks
+from services.context.transitions import (
+    INPUT_PART,
+    WITHHELD,
+    Folded,
+    Transition,
+    fold,
+    is_redacted,
+    omitted_blocks,
+)
 
 INPUT_DOMAIN = "counterfoil.input.v1"
 """Domain of the digest of an input's blocks, which a transition of them names as its source."""
@@ -31,14 +40,19 @@ OMITTED_BLOCK = b'{"type":"text","text":"(something was left out here to make th
 WITHHELD_BLOCK = b'{"type":"text","text":"(this message cannot be shown)"}'
 """What stands for an input whose record of changes cannot be read."""
 
+REDACTED_BLOCK = msgspec.json.encode({"type": "text", "text": REDACTED_INPUT_TEXT})
+"""What stands for an input that was redacted."""
+
 _INPUT = pb.TRANSCRIPT_ENTRY_KIND_INPUT
 _ANSWER = pb.TRANSCRIPT_ENTRY_KIND_ANSWER
 _RESULTS = pb.TRANSCRIPT_ENTRY_KIND_RESULTS
-_SPOKEN = (
+SPOKEN = (
     _INPUT,
     pb.TRANSCRIPT_ENTRY_KIND_NOTE,
     pb.TRANSCRIPT_ENTRY_KIND_CONTINUE,
 )
+"""Kinds of entries that are shown as the user's words."""
+
 _SKIPPING = (pb.TRANSCRIPT_ENTRY_KIND_ABANDONED, pb.TRANSCRIPT_ENTRY_KIND_WITHHELD)
 
 
@@ -197,7 +211,7 @@ def reduce(
     for entry in entries:
         if entry.kind in _SKIPPING or entry.id in skipped:
             continue
-        if not entry.HasField("content"):
+        if not entry.HasField("content") and not _is_redacted_input(entry, losses):
             raise HistoryCorruptError(f"transcript entry {entry.seq} has no content")
         if open and entry.kind != _RESULTS:
             raise OpenCallsError(f"transcript entry {entry.seq} follows {len(open)} open calls")
@@ -223,7 +237,7 @@ def _item(
     open: tuple[Use, ...],
 ) -> tuple[Item, tuple[Use, ...]]:
     content = entry.content
-    if entry.kind in _SPOKEN:
+    if entry.kind in SPOKEN:
         return _spoken(entry, losses), ()
     if entry.kind == _ANSWER:
         blocks = tuple(content.blocks)
@@ -277,7 +291,15 @@ def _spoken(entry: pb.Entry, losses: Losses) -> Item:
     )
 
 
+def _is_redacted_input(entry: pb.Entry, losses: Losses) -> bool:
+    """Whether the content was erased, as it should be."""
+    chain = losses.transitions.get(Target(entry.seq, INPUT_PART), ())
+    return entry.kind in SPOKEN and is_redacted(chain)
+
+
 def _with_omissions(blocks: tuple[bytes, ...], folded: Folded) -> tuple[bytes, ...]:
+    if folded.is_redacted:
+        return (REDACTED_BLOCK,)
     left_out = omitted_blocks(folded)
     if left_out is None or not left_out <= set(range(len(blocks))):
         return (WITHHELD_BLOCK,)
@@ -322,16 +344,19 @@ def _result(
     losses: Losses,
 ) -> Result:
     id = reference.operation_id
-    if projection is None or not projection.body:
-        raise HistoryCorruptError(f"transcript entry {seq}: {id} has no projection")
-    body, digest, ordinal = projection.body, reference.projection_digest, 0
-    if reading.digest(body) != digest:
-        raise HistoryCorruptError(f"transcript entry {seq}: the projection of {id} was changed")
+    chain: Sequence[Transition] = ()
     if losses.transitions:
-        chain = losses.transitions.get(Target(seq, reference.block_index))
-        if chain:
-            folded = fold(digest, chain)
-            body, digest, ordinal = folded.replacement, folded.digest, folded.ordinal
+        chain = losses.transitions.get(Target(seq, reference.block_index), ())
+    body, digest, ordinal = b"", reference.projection_digest, 0
+    if not is_redacted(chain):
+        if projection is None or not projection.body:
+            raise HistoryCorruptError(f"transcript entry {seq}: {id} has no projection")
+        body = projection.body
+        if reading.digest(body) != digest:
+            raise HistoryCorruptError(f"transcript entry {seq}: the projection of {id} was changed")
+    if chain:
+        folded = fold(digest, chain)
+        body, digest, ordinal = folded.replacement, folded.digest, folded.ordinal
     try:
         shown = reading.read(body)
     except ValueError:

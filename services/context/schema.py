@@ -164,6 +164,10 @@ access = sa.Table(
     ),
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("request_id", sa.Text, nullable=False),
+    # The snapshot that was read, or the transition that a redaction recorded.
     sa.Column("snapshot_id", sa.Text, nullable=False),
+    # Of redactions: who asked, and why.
+    sa.Column("reader", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("purpose", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Index("access_thread", "workspace_id", "session_id", "thread_id", "accessed_at"),
 )

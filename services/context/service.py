@@ -11,7 +11,7 @@ from counterfoil.transcript.v1 import transcript_pb2_grpc
 from counterfoil.types.v1.reference_pb2 import ThreadRef
 
 from foundation import ids
-from foundation.errors import not_found
+from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import current
 from foundation.storage import Database, SealRing
 from services.context import loss_store, recipe, store
@@ -24,6 +24,7 @@ from services.context.public_service import ContextSnapshotServicer
 from services.context.reading import Reading
 from services.context.recipe import thread_key
 from services.context.records import Records
+from services.context.redacting import Redactor
 from services.context.shrinking import Mode, Shrinker
 from services.context.snapshots import Snapshots
 
@@ -70,11 +71,9 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         records = Records(db, ring)
         history = History(transcript, journal, artifacts, self._prefixes)
         self._copier = Copier(history, records, self._snapshots)
+        self._redactor = Redactor(db, ring, history)
         self._preparer = Preparer(
-            history,
-            records,
-            self._snapshots,
-            Shrinker(records, summary_mode),
+            history, records, self._snapshots, Shrinker(records, summary_mode), self._redactor
         )
         self.reading = Reading(db, ring, transcript, journal, self._rebuilt)
 
@@ -144,6 +143,11 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         await self._copier.copy(request)
         return pb.CopyThreadResponse()
 
+    async def Redact(self, request: pb.RedactRequest, context: Any) -> pb.RedactResponse:
+        response = await self._redactor.redact(request)
+        self._cache.forget(thread_key(request.thread))
+        return response
+
     async def Tombstone(self, request: pb.TombstoneRequest, context: Any) -> pb.TombstoneResponse:
         key = thread_key(request.thread)
         async with self._db.commit("context.tombstone") as c:
@@ -156,7 +160,8 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
     async def _rebuilt(
         self, thread: ThreadRef, snapshot_id: str, action: str
     ) -> pb.RebuildResponse:
-        """A snapshot's request; the access record says for what. Raises NOT_FOUND, CORRUPT."""
+        """A snapshot's request; the access record says for what. Raises NOT_FOUND, CORRUPT, and
+        WRONG_STATE when it may have held what was redacted since."""
         key = thread_key(thread)
         row = await store.snapshot(self._db, key, snapshot_id)
         if row is None:
@@ -165,6 +170,8 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             self._db, ids.new("access"), key, action, current().request_id, row["id"]
         )
         opened = recipe.open_row(self._ring, key, row)
+        if await self._redactor.since(key, opened.losses_version, opened.head_seq):
+            raise wrong_state(f"snapshot {row['id']} held something that was redacted since")
         response = pb.RebuildResponse(snapshot=recipe.summary(self._ring, key, row))
         response.body = await self._preparer.rebuilt(thread, key, row["id"], opened)
         return response

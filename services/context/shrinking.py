@@ -14,6 +14,7 @@ from services.context import summary
 from services.context.admission import Limits
 from services.context.checkpoints import (
     SUMMARY_BYTES_MAX,
+    Cause,
     Checkpoint,
     RefusedCheckpoint,
     check,
@@ -158,7 +159,7 @@ class Shrinker:
         plan_id = _plan_id(case, cut)
         if self._mode == "model" and case.given is None and case.asks_model:
             return SummaryWanted(plan_id, cut, bytes_max)
-        cause = "overflow" if case.overflowed else "window"
+        cause = _cause(case)
         made = _checkpoint(case, cut, bytes_max, cause, _text_of(case.given, plan_id))
         return await self._checkpoint(case, made)
 
@@ -233,6 +234,13 @@ def aggressive_limit(limits: Limits, tokens_refused: int) -> int:
     """What a request should take after the provider refused one of so many estimated tokens: its
     window is smaller than it is said to be, or the estimate is too low."""
     return max(1, min(limits.input_tokens_limit, tokens_refused // 2))
+
+
+def _cause(case: Case) -> Cause:
+    """Why a summary is made: also because a redaction took the one before."""
+    if case.overflowed:
+        return "overflow"
+    return "redaction_repair" if case.losses.is_revoked else "window"
 
 
 def _summary_bytes(case: Case) -> int:

@@ -122,12 +122,13 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND version = $4 
   AND seq <= $6
 """
 
-# The lock lets snapshots of the thread pass, but no deletion (LOCK_FENCE): that waits, and then
-# finds the row; or it was first, and nothing is stored.
+# The lock lets snapshots of the thread pass, but no deletion and no redaction (LOCK_FENCE): those
+# wait, and then find the row; or they were first, and nothing is stored.
 KEEP_PREFIX = """
 WITH claim AS (
     SELECT FROM context.fences
     WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND epoch_max = $4
+      AND losses = $8
     FOR KEY SHARE
 )
 INSERT INTO context.prefixes
@@ -275,7 +276,8 @@ async def keep_prefix(
     losses: int,
     sealed: bytes,
 ) -> None:
-    """Keep a prefix in place of the one before, unless the thread has seen a higher epoch."""
+    """Keep a prefix in place of the one before, unless the thread has seen a higher epoch or has
+    other losses by now."""
     row = (seq, digest, version, losses, sealed)
     await db.commit_one("context.keep_prefix", KEEP_PREFIX, *key, epoch, *row)
 

@@ -22,8 +22,11 @@ INPUT_PART = -1
 WITHHELD = canonical.encode({"code": "withheld_unreadable", "kind": "failure", "v": 1})
 """What is shown of a target whose record cannot be read."""
 
+REDACTED = canonical.encode({"code": "redacted", "kind": "failure", "v": 1})
+"""What is shown of a target that was redacted, for good."""
+
 CHAIN_MAX = 16
-"""Transitions of one target."""
+"""Transitions of one target; a redaction is recorded all the same."""
 
 BATCH_MAX = 256
 """Transitions that are recorded together."""
@@ -96,6 +99,7 @@ class Folded:
     last_id: str
     ordinal: int
     is_withheld: bool = False
+    is_redacted: bool = False
 
 
 class RefusedTransition(Exception):
@@ -116,7 +120,11 @@ def replacement_digest(part: int, body: bytes) -> bytes:
 
 def fold(base_digest: bytes, chain: Sequence[Transition]) -> Folded:
     """Where a chain leads from a target with this digest. Whatever does not fit withholds the
-    target: showing what was replaced would be worse than showing nothing."""
+    target: showing what was replaced would be worse than showing nothing. A redaction ends it, and
+    needs nothing of what was there before, which is erased."""
+    if is_redacted(chain):
+        digest_after = replacement_digest(chain[-1].part, REDACTED)
+        return Folded(REDACTED, digest_after, chain[-1].id, len(chain), is_redacted=True)
     current, last_id, body = base_digest, "", b""
     for ordinal, one in enumerate(chain, start=1):
         fits = (
@@ -132,9 +140,14 @@ def fold(base_digest: bytes, chain: Sequence[Transition]) -> Folded:
     return Folded(body, current, last_id, len(chain))
 
 
+def is_redacted(chain: Sequence[Transition]) -> bool:
+    """Whether a target was redacted; nothing that comes behind it counts."""
+    return any(one.reason == "redaction" and one.replacement == REDACTED for one in chain)
+
+
 def omitted_blocks(folded: Folded) -> set[int] | None:
     """Of an input: the indexes of the blocks that are left out; None for all of it."""
-    if folded.is_withheld:
+    if folded.is_withheld or folded.is_redacted:
         return None
     try:
         return set(_OMISSION.decode(folded.replacement).blocks)
@@ -208,6 +221,8 @@ def check(one: Transition, current: Current, covered_through: int, tokens_after:
     except that it may be redacted. `tokens_after`: estimate of the replacement.
     """
     is_redaction = one.reason == "redaction"
+    if current.folded.is_redacted:
+        raise RefusedTransition("TARGET_REDACTED", f"entry {one.seq} was redacted")
     if one.seq <= covered_through and not is_redaction:
         raise RefusedTransition("TARGET_COVERED", f"entry {one.seq} is covered by a checkpoint")
     if current.folded.is_withheld and not is_redaction:
@@ -216,11 +231,13 @@ def check(one: Transition, current: Current, covered_through: int, tokens_after:
     expected = (folded.ordinal + 1, folded.digest, folded.last_id)
     if (one.ordinal, one.source_digest, one.predecessor_id) != expected:
         raise RefusedTransition("STALE_SOURCE", f"entry {one.seq} shows something else by now")
-    if one.ordinal > CHAIN_MAX:
+    if one.ordinal > CHAIN_MAX and not is_redaction:
         raise RefusedTransition("LIMIT", f"entry {one.seq} has had {CHAIN_MAX} transitions")
     if replacement_digest(one.part, one.replacement) != one.replacement_digest or not _decodes(one):
         raise RefusedTransition("INVALID", f"the replacement of entry {one.seq} cannot be read")
     if is_redaction:
+        if one.replacement != REDACTED:
+            raise RefusedTransition("INVALID", "a redaction leaves nothing")
         return
     if tokens_after >= current.tokens:
         raise RefusedTransition("NOT_SMALLER", f"entry {one.seq} would not become smaller")
@@ -262,7 +279,7 @@ def _artifacts(parts: Sequence[object]) -> set[str]:
 
 def _decodes(one: Transition) -> bool:
     try:
-        if one.part == INPUT_PART and one.replacement != WITHHELD:
+        if one.part == INPUT_PART and one.replacement not in (WITHHELD, REDACTED):
             _OMISSION.decode(one.replacement)
         elif one.part != INPUT_PART:
             projections.decode(one.replacement)

@@ -42,11 +42,6 @@ def withheld_entry(turn_id: str) -> str:
     return _derived("entry", "withheld", turn_id)
 
 
-def note_entry(operation_id: str) -> str:
-    """Transcript entry that tells of a late outcome."""
-    return _derived("entry", "note", operation_id)
-
-
 def abandoned_entry(turn_id: str, epoch: int) -> str:
     """Transcript entry that skips what lies beyond the committed head after a restored backup."""
     return _derived("entry", "abandoned", turn_id, epoch)

@@ -13,7 +13,8 @@ from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
-from services.runner import messages, names
+from foundation.operations import note_entry
+from services.runner import messages
 from services.runner.authorities import Authorities, answered
 from services.runner.history import Writer
 from services.runner.turn import INPUT, NOTE, Turn
@@ -51,7 +52,7 @@ class Notes:
         provider_id = await self._provider_id(late.operation_id)
         block = messages.late_note(late.tool_name, provider_id, late.projection.body)
         content = transcript_pb2.EntryContent(blocks=[block])
-        await self._writer.append(names.note_entry(late.operation_id), NOTE, 0, content)
+        await self._writer.append(note_entry(late.operation_id), NOTE, 0, content)
 
     async def _provider_id(self, operation_id: str) -> str:
         """What the model called the call; empty where the transcript does not know it."""

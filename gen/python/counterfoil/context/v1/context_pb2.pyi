@@ -895,6 +895,110 @@ class CopyThreadResponse(_message.Message):
 Global___CopyThreadResponse: _TypeAlias = CopyThreadResponse  # noqa: Y015
 
 @_typing.final
+class RedactRequest(_message.Message):
+    """RedactRequest names what is redacted, and who asks for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_SEQ_FIELD_NUMBER: _builtins.int
+    READER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    """The result of an operation."""
+    entry_seq: _builtins.int
+    """An input: its transcript entry."""
+    reader: _builtins.str
+    """Who redacts, for the access record; 1 to 128 characters."""
+    reason: _builtins.str
+    """Why, for the access record; 1 to 1,024 characters."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        operation_id: _builtins.str = ...,
+        entry_seq: _builtins.int = ...,
+        reader: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry_seq", b"entry_seq", "operation_id", b"operation_id", "target", b"target", "thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_seq", b"entry_seq", "operation_id", b"operation_id", "reader", b"reader", "reason", b"reason", "target", b"target", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["operation_id", "entry_seq"]  # noqa: Y015
+    _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
+
+Global___RedactRequest: _TypeAlias = RedactRequest  # noqa: Y015
+
+@_typing.final
+class RedactedTarget(_message.Message):
+    """RedactedTarget is something that history does not show any more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: _builtins.int
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    TRANSITION_ID_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """Its transcript entry."""
+    operation_id: _builtins.str
+    """The operation whose result it is; empty for an input or a note."""
+    transition_id: _builtins.str
+    """The transition."""
+    created: _builtins.bool
+    """Whether this call recorded it; false when it had been redacted before."""
+    def __init__(
+        self,
+        *,
+        seq: _builtins.int = ...,
+        operation_id: _builtins.str = ...,
+        transition_id: _builtins.str = ...,
+        created: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "operation_id", b"operation_id", "seq", b"seq", "transition_id", b"transition_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactedTarget: _TypeAlias = RedactedTarget  # noqa: Y015
+
+@_typing.final
+class RedactResponse(_message.Message):
+    """RedactResponse says what was redacted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    REVOKED_CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    revoked_checkpoints: _builtins.int
+    """Checkpoints that this call revoked."""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___RedactedTarget]:
+        """In the order of history; the named target and what was made of it."""
+
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[Global___RedactedTarget] | None = ...,
+        revoked_checkpoints: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revoked_checkpoints", b"revoked_checkpoints", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactResponse: _TypeAlias = RedactResponse  # noqa: Y015
+
+@_typing.final
 class TombstoneRequest(_message.Message):
     """TombstoneRequest names a thread."""
 

@@ -80,6 +80,11 @@ class ContextServiceStub:
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadResponse.FromString,
                 _registered_method=True)
+        self.Redact = channel.unary_unary(
+                '/counterfoil.context.v1.ContextService/Redact',
+                request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactResponse.FromString,
+                _registered_method=True)
         self.Tombstone = channel.unary_unary(
                 '/counterfoil.context.v1.ContextService/Tombstone',
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.TombstoneRequest.SerializeToString,
@@ -108,7 +113,8 @@ class ContextServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Rebuild(self, request, context):
-        """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, and CORRUPT when the digest differs.
+        """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, CORRUPT when the digest differs, and WRONG_STATE when the request
+        may have held something that was redacted since.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,6 +161,16 @@ class ContextServiceServicer:
         everything up to there, whenever they were recorded, and the checkpoints that go no further. Before anything is recorded, the effective histories of
         both are compared byte for byte. Idempotent: what was copied first stays. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
         CORRUPT (histories differ, or a checkpoint cannot be read), UNAVAILABLE while an artifact cannot be read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Redact(self, request, context):
+        """Redact takes something out of a thread's history for good: the next request does not show it, every summary that covers it is revoked, and what
+        the context keeps of it is erased, in one commit. Idempotent; needs no epoch. Results that read an archived result again are redacted with it, and
+        notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
+        NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -214,6 +230,11 @@ def add_ContextServiceServicer_to_server(servicer, server):
                     servicer.CopyThread,
                     request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadRequest.FromString,
                     response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadResponse.SerializeToString,
+            ),
+            'Redact': grpc.unary_unary_rpc_method_handler(
+                    servicer.Redact,
+                    request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactRequest.FromString,
+                    response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactResponse.SerializeToString,
             ),
             'Tombstone': grpc.unary_unary_rpc_method_handler(
                     servicer.Tombstone,
@@ -465,6 +486,33 @@ class ContextService:
             '/counterfoil.context.v1.ContextService/CopyThread',
             counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadRequest.SerializeToString,
             counterfoil_dot_context_dot_v1_dot_context__pb2.CopyThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Redact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.context.v1.ContextService/Redact',
+            counterfoil_dot_context_dot_v1_dot_context__pb2.RedactRequest.SerializeToString,
+            counterfoil_dot_context_dot_v1_dot_context__pb2.RedactResponse.FromString,
             options,
             channel_credentials,
             insecure,

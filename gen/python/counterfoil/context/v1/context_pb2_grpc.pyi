@@ -24,7 +24,9 @@ class ContextServiceStub:
     transcript is not at the named head.
     """
     Rebuild: _aio.UnaryUnaryMultiCallable[_context_pb2.RebuildRequest, _context_pb2.RebuildResponse]
-    """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, and CORRUPT when the digest differs."""
+    """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, CORRUPT when the digest differs, and WRONG_STATE when the request
+    may have held something that was redacted since.
+    """
     LocateSnapshot: _aio.UnaryUnaryMultiCallable[_context_pb2.LocateSnapshotRequest, _context_pb2.LocateSnapshotResponse]
     """LocateSnapshot finds the thread of a snapshot, in any workspace, for operators that know its id alone. Reads only; searches all snapshots. Fails
     with NOT_FOUND.
@@ -42,6 +44,12 @@ class ContextServiceStub:
     everything up to there, whenever they were recorded, and the checkpoints that go no further. Before anything is recorded, the effective histories of
     both are compared byte for byte. Idempotent: what was copied first stays. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
     CORRUPT (histories differ, or a checkpoint cannot be read), UNAVAILABLE while an artifact cannot be read.
+    """
+    Redact: _aio.UnaryUnaryMultiCallable[_context_pb2.RedactRequest, _context_pb2.RedactResponse]
+    """Redact takes something out of a thread's history for good: the next request does not show it, every summary that covers it is revoked, and what
+    the context keeps of it is erased, in one commit. Idempotent; needs no epoch. Results that read an archived result again are redacted with it, and
+    notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
+    NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
     """
     Tombstone: _aio.UnaryUnaryMultiCallable[_context_pb2.TombstoneRequest, _context_pb2.TombstoneResponse]
     """Tombstone erases the thread's snapshots and refuses every later write. Idempotent."""
@@ -74,7 +82,9 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _context_pb2.RebuildRequest,
         context: _aio.ServicerContext[_context_pb2.RebuildRequest, _abc.Awaitable[_context_pb2.RebuildResponse]],
     ) -> _abc.Awaitable[_context_pb2.RebuildResponse]:
-        """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, and CORRUPT when the digest differs."""
+        """Rebuild returns the exact bytes of a snapshot's request. Fails with NOT_FOUND, CORRUPT when the digest differs, and WRONG_STATE when the request
+        may have held something that was redacted since.
+        """
 
     @_abc_1.abstractmethod
     def LocateSnapshot(
@@ -128,6 +138,18 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         everything up to there, whenever they were recorded, and the checkpoints that go no further. Before anything is recorded, the effective histories of
         both are compared byte for byte. Idempotent: what was copied first stays. Fails with FENCED, DELETED, NOT_FOUND for a source of another workspace,
         CORRUPT (histories differ, or a checkpoint cannot be read), UNAVAILABLE while an artifact cannot be read.
+        """
+
+    @_abc_1.abstractmethod
+    def Redact(
+        self,
+        request: _context_pb2.RedactRequest,
+        context: _aio.ServicerContext[_context_pb2.RedactRequest, _abc.Awaitable[_context_pb2.RedactResponse]],
+    ) -> _abc.Awaitable[_context_pb2.RedactResponse]:
+        """Redact takes something out of a thread's history for good: the next request does not show it, every summary that covers it is revoked, and what
+        the context keeps of it is erased, in one commit. Idempotent; needs no epoch. Results that read an archived result again are redacted with it, and
+        notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
+        NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
         """
 
     @_abc_1.abstractmethod
