@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from foundation.durable import write_private_file
-from foundation.objects.store import Endpoint, StoreUnavailable
+from foundation.objects.store import Endpoint, ObjectStore, StoreUnavailable
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +28,7 @@ _LAUNCHER = Path(__file__).parent.with_name("launcher.py")
 _HOST = "127.0.0.1"
 _BUCKET = "counterfoil"
 _REGION = "us-east-1"
+_MARK = "started"
 _READY_S = 30.0
 _GONE_S = 10.0
 _TRIES = 3
@@ -68,6 +69,7 @@ class EmbeddedObjects:
                 return self._endpoint
             loop = asyncio.get_running_loop()
             started = await loop.run_in_executor(self._keeper, self._start)
+            await _make_bucket(started)
             self._endpoint = started
             return started
 
@@ -141,7 +143,6 @@ def _launch(
         log.rename(log.with_suffix(".log.1"))
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "GOMEMLIMIT": _MEMORY_LIMIT}
     environment |= {"AWS_ACCESS_KEY_ID": credentials[0], "AWS_SECRET_ACCESS_KEY": credentials[1]}
-    environment["S3_BUCKET"] = _BUCKET
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -171,6 +172,20 @@ def _answers(port: int) -> bool:
             return connection.recv(12).endswith(b" 200")
     except OSError:
         return False
+
+
+async def _make_bucket(endpoint: Endpoint) -> None:
+    """Returns when the server takes objects; the first one makes the bucket."""
+    deadline = time.monotonic() + _READY_S
+    while True:
+        try:
+            await ObjectStore.at(endpoint).put(_MARK, b"")
+        except StoreUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return
 
 
 def _end_predecessors(folder: Path) -> None:

@@ -85,6 +85,15 @@ async def test_it_starts_with_the_first_call_and_keeps_what_it_was_given(
         await again.stop()
 
 
+async def test_whatever_is_asked_first_is_answered(
+    server: EmbeddedObjects, store: ObjectStore
+) -> None:
+    assert await store.keys("a/", "", 10) == []
+    with pytest.raises(Missing):
+        await store.get("a/one")
+    await store.delete("a/one")
+
+
 async def test_it_is_started_again_by_the_next_call_when_it_died(
     server: EmbeddedObjects, store: ObjectStore
 ) -> None:
