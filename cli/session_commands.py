@@ -9,7 +9,7 @@ from cli.output import Form, Output
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look at sessions, with the key in COUNTERFOIL_API_KEY. Sends nothing to any of them.",
+    help="Look at sessions, and fork them, with the key in COUNTERFOIL_API_KEY.",
 )
 
 _EXAMPLE = "sesn_01m8n2v7jq9f1w3c5t8xk0r6ah"
@@ -68,3 +68,21 @@ def tail(
 
     wanted = session_tail.Wanted(session, from_start, follow)
     main_loop(session_tail.tail(read_settings(), wanted, output))
+
+
+@app.command(epilog=f"Example: counterfoil sessions fork {_EXAMPLE} --title 'plan B'")
+def fork(
+    session: Session,
+    at: Annotated[
+        str,
+        typer.Option(help="Event that the history goes through, sevt_…; else the newest."),
+    ] = "",
+    title: Annotated[
+        str | None, typer.Option(help="Title of the fork; else that of the session.")
+    ] = None,
+    output: Output = Form.TABLE,
+) -> None:
+    """Make a session whose model has seen what this one's had at the end of a turn."""
+    from cli import session_reads
+
+    main_loop(session_reads.fork(read_settings(), session, at, title, output))

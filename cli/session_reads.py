@@ -62,6 +62,17 @@ async def list_sessions(settings: Settings, wanted: Wanted, form: Form) -> None:
     output.rows(form, _named(form, found), _SESSION_COLUMNS, "There is no such session.")
 
 
+async def fork(settings: Settings, session_id: str, at: str, title: str | None, form: Form) -> None:
+    """Forks a session and prints the new one. Raises Failure."""
+    request = session_pb2.ForkSessionRequest(
+        session_id=session_id, at_event_id=at or None, title=title
+    )
+    async with channel(settings, "ledger", settings.api_key.get_secret_value()) as ledger:
+        stub = session_pb2_grpc.SessionServiceStub(ledger.as_channel())
+        made = json.loads(encode((await stub.ForkSession(request)).session))
+    output.rows(form, _named(form, [made]), _SESSION_COLUMNS, "")
+
+
 async def list_events(settings: Settings, wanted: WantedEvents, form: Form) -> None:
     """Prints events. Raises Failure."""
     order = session_pb2.LIST_ORDER_DESC if wanted.newest_first else session_pb2.LIST_ORDER_ASC

@@ -136,3 +136,26 @@ async def _one(system: System, service: str, column: str) -> str:
     finally:
         await connection.close()
     return str(found)
+
+
+async def test_a_fork_is_made_and_shown(chat: Chat) -> None:
+    system, end = chat.system, (await chat.history())[-1]
+    (made,) = (
+        await look(
+            system,
+            "sessions",
+            "fork",
+            chat.id,
+            "--at",
+            end["id"],
+            "--title",
+            "plan B",
+            "-o",
+            "json",
+        )
+    ).rows
+    assert made["title"] == "plan B"
+    assert made["forked_from"] == {"session_id": chat.id, "event_id": end["id"]}
+    refused = await look(system, "sessions", "fork", chat.id, "--at", "sevt_none")
+    assert refused.code == 1
+    assert "is no processed event of this session" in refused.err

@@ -6,7 +6,8 @@ import re
 import sys
 from typing import Any
 
-from counterfoil_client import Counterfoil, CustomTool, Event, message, tool_result
+import pytest
+from counterfoil_client import Counterfoil, CustomTool, Event, RefusedError, message, tool_result
 
 from foundation.settings import DEVELOPMENT_KEY
 from tests.conformance.installs import REPO
@@ -61,3 +62,24 @@ async def test_a_stream_goes_on_where_a_dead_server_left_it(system: System) -> N
         echo = (await session.send(message("more"), idempotency_key="key-1"))[0]
         again = (await session.send(message("more"), idempotency_key="key-1"))[0]
         assert echo == again
+
+
+async def test_a_fork_goes_its_own_way(system: System) -> None:
+    async with connect(system) as client:
+        agent = await client.create_agent("guide", model="any")
+        environment = await client.create_environment("guide")
+        session = await client.create_session(agent.id, environment.id)
+        ends: list[Event] = []
+        for number in range(2):
+            ends += (await session.ask(script({"content": [text(f"turn {number}")]})))[-1:]
+        fork = await session.fork(ends[0], title="a branch", idempotency_key="fork 1")
+        again = await session.fork(ends[0], title="a branch", idempotency_key="fork 1")
+        assert again.id == fork.id != session.id
+        assert await fork.history() == []
+        (said,) = [e for e in await session.history() if e.text == "turn 0"]
+        assert (await session.fork(said)).id != fork.id
+        with pytest.raises(RefusedError, match="inside a turn"):
+            await session.fork((await session.history())[2])
+        await fork.ask(script({"content": [text("elsewhere")]}))
+        asked = await system.model.asked()
+        assert len(asked[-1].messages) == 3

@@ -139,6 +139,14 @@ def repeats_and_looks(block: Block, server: Server, folder: Path) -> None:
     assert proof["holds"] is True
 
 
+def forks(block: Block, server: Server, folder: Path) -> None:
+    """Of a session that exists."""
+    assert block.code.count(README_URL) == block.code.count(SESSION) == 1
+    code = block.code.replace(README_URL, server.url).replace(SESSION, new_session(server))
+    done = python("-c", code, folder=folder)
+    assert (done.returncode, done.stdout) == (0, "plan B True\n"), done.stderr
+
+
 def writes_the_contracts(block: Block, _: Server, folder: Path) -> None:
     """The descriptor set holds every contract and all that it imports."""
     target = folder / "contracts.binpb"
@@ -168,6 +176,7 @@ def writes_go_code(block: Block, _: Server, __: Path) -> None:
 
 
 HOW: dict[str, How] = {
+    "docs/coding/forks.md: from anthropic import Anthropic": forks,
     "docs/coding/requests.md: import uuid": repeats_and_looks,
     "docs/reference/contracts.md: make contracts": writes_the_contracts,
     "docs/reference/contracts.md: cp tests/conformance/drivers/go/buf.gen.yaml .": writes_go_code,

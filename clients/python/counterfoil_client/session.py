@@ -7,6 +7,7 @@ from contextlib import aclosing
 from counterfoil_client.events import ClientEvent, Event, message
 from counterfoil_client.failures import UnavailableError, translated
 from counterfoil_client.gen.counterfoil.ledger.v1 import (
+    ForkSessionRequest,
     ListEventsRequest,
     SessionServiceStub,
     StreamEventsRequest,
@@ -43,6 +44,34 @@ class Session:
         async with translated():
             response = await self._stub.submit_events(request, metadata=metadata)
         return [Event.of_json(raw) for raw in response.data]
+
+    async def fork(
+        self,
+        at: Event | None = None,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> "Session":
+        """A new session whose model has seen what this one's had at an event, which ends a turn;
+        without one, at the end of the newest finished turn.
+
+        Title and metadata are this session's unless they are given. With a key, a repetition within
+        24 hours gets the same session.
+        """
+        own = dict(self._credentials)
+        if idempotency_key is not None:
+            own["idempotency-key"] = idempotency_key
+        request = ForkSessionRequest(
+            session_id=self.id,
+            at_event_id=None if at is None else at.id,
+            title=title,
+            metadata=dict(metadata or {}),
+        )
+        async with translated():
+            made = (await self._stub.fork_session(request, metadata=own)).session
+        assert made is not None
+        return Session(self._stub, made.id, self._credentials)
 
     async def history(self, limit: int = 1000) -> list[Event]:
         """Every event so far, read in pages of `limit`."""
