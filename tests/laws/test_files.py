@@ -8,8 +8,10 @@ from counterfoil.files.v1 import artifacts_pb2 as pb
 from counterfoil.ledger.v1 import turn_pb2
 
 from foundation.errors import Failure, name_of
-from tests.support.chat import Chat
-from tests.support.model import Model
+from tests.cli.looking import look
+from tests.support.chat import Chat, asks, custom_tool, result
+from tests.support.model import Model, script, use
+from tests.support.platform_tool import PICTURE, PICTURE_TEXT
 from tests.support.postgres import SessionPostgres
 from tests.support.system import System, system_of
 from tests.support.waiting import eventually
@@ -126,3 +128,19 @@ async def delete(chat: Chat) -> None:
         return name_of(failed.value.reason) == "DELETED"
 
     await eventually(refused)
+
+
+async def test_an_outcome_whose_turn_still_waits_keeps_its_bytes(running_system: System) -> None:
+    system = running_system
+    chat = await Chat.open(system, tools=[custom_tool("decide")])
+    asking = script({"content": [use("note", text=PICTURE_TEXT), use("decide", text="b")]}, "Done.")
+    await chat.complete([asking], lambda _: None, early=False, until=asks)
+    owner = await owner_of(chat)
+    listed = await system.artifacts.ListArtifacts(pb.ListArtifactsRequest(**owner))
+    (kept,) = listed.artifacts
+    assert kept.state == pb.ARTIFACT_STATE_LIVE
+    for _ in range(3):
+        done = await look(system, "files", "sweep", "--grace-hours", "0", "-o", "json")
+        assert (done.rows[0]["sessions"], done.rows[0]["condemned"]) == (1, 0)
+    await chat.complete([asking], lambda event: result(event["id"], "decided"))
+    assert PICTURE in (await system.model.asked())[-1].body.decode()
