@@ -44,6 +44,12 @@ REQUESTS = Counter(
     "route",
     "status",
 )
+PREFIX_BREAKS = Counter(
+    "counterfoil.context.prefix_breaks",
+    "{request}",
+    "Requests to the model that do not begin with the thread's one before; `bug` is always 0.",
+    "cause",
+)
 RATE_LIMITED = Counter(
     "counterfoil.http.requests.rate_limited", "{request}", "REST requests answered with 429."
 )
@@ -85,6 +91,7 @@ ALL: tuple[Instrument, ...] = (
     RUNNER_TURNS,
     REQUESTS,
     RATE_LIMITED,
+    PREFIX_BREAKS,
     CONNECTIONS,
     MODEL_DURATION,
     MODEL_TOKENS,

@@ -58,6 +58,14 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND id = $4
 """
 
 
+# Requests for a summary stand between those for answers, at most one for each.
+LIST_NEWEST_OTHERS = """
+SELECT id, turn_id, round, attempt_epoch, attempt_number, recipe_sealed FROM context.snapshots
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND id <> $4
+ORDER BY ordinal DESC LIMIT 4
+"""
+
+
 async def get(db: Database, key: ThreadKey, id: str) -> Record | None:
     """One snapshot."""
     return await db.fetchrow(GET, *key, id)
@@ -76,3 +84,8 @@ async def covered_through(db: Database, key: ThreadKey, checkpoint_id: str) -> i
     if not checkpoint_id:
         return 0
     return await db.fetchval(GET_COVERED, *key, checkpoint_id) or 0
+
+
+async def newest_others(db: Database, key: ThreadKey, id: str) -> Sequence[Record]:
+    """The thread's newest snapshots beside one, the newest first; a few."""
+    return await db.fetch(LIST_NEWEST_OTHERS, *key, id)

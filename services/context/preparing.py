@@ -12,6 +12,7 @@ from counterfoil.types.v1.reference_pb2 import Head
 from foundation.errors import Failure, invalid, wrong_state
 from services.context import admission, recipe
 from services.context.admission import Anchor, Size
+from services.context.breaks import Breaks
 from services.context.cache import Loan, Warm
 from services.context.history import History
 from services.context.losses import Losses
@@ -62,12 +63,14 @@ class Preparer:
         snapshots: Snapshots,
         shrinker: Shrinker,
         redactor: Redactor,
+        breaks: Breaks,
     ) -> None:
         self._history = history
         self._records = records
         self._snapshots = snapshots
         self._shrinker = shrinker
         self._redactor = redactor
+        self._breaks = breaks
 
     async def prepare(
         self, request: pb.PrepareRequestRequest, key: ThreadKey, loan: Loan
@@ -251,6 +254,8 @@ class Preparer:
         made = self._recipe(work, warm, size, addresses, digest, len(body))
         id = recipe.snapshot_id(key, request.turn_id, request.round, request.attempt)
         if await self._snapshots.put(request, key, id, made, frame.parts, warm):
+            if not warm.snapshot_id:  # else it was written behind the last one
+                await self._breaks.watch(request.fence.thread, id, made, frame, body)
             warm.snapshot_id = id
         else:
             made = await self._snapshots.of_attempt(key, id, request.transcript_head)

@@ -5,17 +5,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from counterfoil.context.v1 import context_pb2
 from counterfoil.context.v1 import snapshots_pb2 as pb
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
-from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
-from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1.reference_pb2 import Attempt, Head, ThreadRef
 
 from foundation import cursors
-from foundation.errors import Failure, not_found
+from foundation.errors import not_found
 from foundation.operations import model_operation, summary_operation
 from foundation.storage import Database, Record, SealRing
-from services.context import diff, page_store, recipe, shown, store
+from services.context import diff, page_store, recipe, shown
+from services.context.parts import Parts
 from services.context.recipe import Pins, Recipe, ThreadKey, thread_key
-from services.context.reducer import rewrites
+from services.context.rewriting import Rewriting
 
 Rebuild = Callable[[ThreadRef, str, str], Awaitable[context_pb2.RebuildResponse]]
 """Makes a thread's snapshot again and notes who asked: thread, snapshot, action."""
@@ -34,15 +33,16 @@ class Reading:
         self,
         db: Database,
         ring: SealRing,
-        transcript: transcript_pb2_grpc.TranscriptServiceStub,
+        rewriting: Rewriting,
         journal: journal_pb2_grpc.JournalServiceStub,
         rebuild: Rebuild,
     ) -> None:
         self._db = db
         self._ring = ring
-        self._transcript = transcript
+        self._rewriting = rewriting
         self._journal = journal
         self._rebuild = rebuild
+        self._parts = Parts(db, ring)
 
     async def page(self, thread: ThreadRef, request: Page) -> pb.ListContextSnapshotsResponse:
         """A page of the thread's snapshots. Raises INVALID_FIELD."""
@@ -78,11 +78,12 @@ class Reading:
 
     async def difference(self, thread: ThreadRef, id: str, other_id: str) -> pb.ContextSnapshotDiff:
         """Where the requests of two snapshots differ first. Raises NOT_FOUND, CORRUPT."""
-        parts, made, heads = await self._taken_apart(thread, id)
-        other_parts, other_made, other_heads = await self._taken_apart(thread, other_id)
+        parts, made, head = await self._taken_apart(thread, id)
+        other_parts, other_made, other_head = await self._taken_apart(thread, other_id)
         found = diff.compare(parts, other_parts)
         cause = diff.change(found, made, other_made)
-        if cause == pb.CONTEXT_CHANGE_BUG and await self._is_rewritten(thread, heads, other_heads):
+        is_open = cause == pb.CONTEXT_CHANGE_BUG
+        if is_open and await self._rewriting.is_between(thread, head.seq, other_head.seq):
             cause = pb.CONTEXT_CHANGE_WITHHELD
         return shown.difference(id, other_id, found, cause, parts, other_parts)
 
@@ -106,16 +107,8 @@ class Reading:
         ]
 
     async def _pins(self, workspace_id: str, recipes: Iterable[Recipe]) -> Mapping[bytes, Pins]:
-        addresses = {one.pins for one in recipes}
-        found = await store.parts(self._db, workspace_id, sorted(addresses))
-        if set(found) != addresses:
-            raise Failure(reasons.ERROR_REASON_CORRUPT, "a part of a snapshot is missing")
-        return {
-            address: recipe.read_pins(
-                self._ring.open(body, *recipe.part_identity(workspace_id, address))
-            )
-            for address, body in found.items()
-        }
+        found = await self._parts.open(workspace_id, [one.pins for one in recipes])
+        return {address: recipe.read_pins(body) for address, body in found.items()}
 
     async def _operations(
         self, thread: ThreadRef, ids: Sequence[str]
@@ -141,30 +134,9 @@ class Reading:
         )
         return parts, recorded, summary.transcript_head
 
-    async def _is_rewritten(self, thread: ThreadRef, one: Head, other: Head) -> bool:
-        """Whether an entry between two heads takes away what stands before them."""
-        after, through = sorted((one.seq, other.seq))
-        entries: list[transcript_pb2.Entry] = []
-        while after < through:
-            page = await self._transcript.ListEntries(
-                transcript_pb2.ListEntriesRequest(
-                    thread=thread, seq_after=after, seq_through=through
-                )
-            )
-            if not page.entries:
-                break
-            entries += [_without_content(entry) for entry in page.entries]
-            after = page.entries[-1].seq
-        return rewrites(entries)
-
 
 def _operation_id(row: Record, made: Recipe) -> str:
     attempt = Attempt(epoch=row["attempt_epoch"], number=row["attempt_number"])
     if made.plan_id:
         return summary_operation(row["turn_id"], row["round"], attempt, made.plan_id)
     return model_operation(row["turn_id"], row["round"], attempt)
-
-
-def _without_content(entry: transcript_pb2.Entry) -> transcript_pb2.Entry:
-    skipped = transcript_pb2.EntryContent(skipped_entry_ids=entry.content.skipped_entry_ids)
-    return transcript_pb2.Entry(id=entry.id, kind=entry.kind, content=skipped)

@@ -15,6 +15,7 @@ from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import current
 from foundation.storage import Database, SealRing
 from services.context import loss_store, recipe, store
+from services.context.breaks import Breaks
 from services.context.cache import WarmCache
 from services.context.copying import Copier
 from services.context.history import History
@@ -25,6 +26,7 @@ from services.context.reading import Reading
 from services.context.recipe import thread_key
 from services.context.records import Records
 from services.context.redacting import Redactor
+from services.context.rewriting import Rewriting
 from services.context.shrinking import Mode, Shrinker
 from services.context.snapshots import Snapshots
 
@@ -68,14 +70,19 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         self._prefixes = Prefixes(db, ring)
         self._cache = WarmCache() if cache is None else cache
         self._snapshots = Snapshots(db, ring)
-        records = Records(db, ring)
+        records, rewriting = Records(db, ring), Rewriting(transcript)
         history = History(transcript, journal, artifacts, self._prefixes)
         self._copier = Copier(history, records, self._snapshots)
         self._redactor = Redactor(db, ring, history)
         self._preparer = Preparer(
-            history, records, self._snapshots, Shrinker(records, summary_mode), self._redactor
+            history,
+            records,
+            self._snapshots,
+            Shrinker(records, summary_mode),
+            self._redactor,
+            Breaks(db, ring, rewriting),
         )
-        self.reading = Reading(db, ring, transcript, journal, self._rebuilt)
+        self.reading = Reading(db, ring, rewriting, journal, self._rebuilt)
 
     async def Fence(self, request: pb.FenceRequest, context: Any) -> pb.FenceResponse:
         key, epoch = thread_key(request.fence.thread), request.fence.epoch

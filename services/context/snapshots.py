@@ -11,6 +11,7 @@ from foundation.storage import Database, SealRing
 from services.context import recipe, store
 from services.context.cache import Warm
 from services.context.materializer import request_tail
+from services.context.parts import Parts
 from services.context.recipe import Frame, Recipe, ThreadKey
 
 _PART_KEY_BYTES = 32
@@ -26,6 +27,7 @@ class Snapshots:
     def __init__(self, db: Database, ring: SealRing) -> None:
         self._db = db
         self._ring = ring
+        self._parts = Parts(db, ring)
         self._part_keys: dict[str, bytes] = {}
 
     async def addresses(self, key: ThreadKey, frame: Frame, tail: bytes = b"") -> tuple[bytes, ...]:
@@ -101,10 +103,10 @@ class Snapshots:
     async def built(self, key: ThreadKey, id: str, stored: Recipe, warm: Warm) -> bytes:
         """The bytes of a stored recipe, from history at its head with its losses. Raises
         CORRUPT."""
-        head = await self._part(key, stored.request_head)
+        head = await self._parts.one(key[0], stored.request_head)
         tail = request_tail(stream=stored.stream)
         if stored.tail:
-            tail = await self._part(key, stored.tail)
+            tail = await self._parts.one(key[0], stored.tail)
         body, digest = warm.request(head, tail)
         if digest != stored.request_digest:
             raise Failure(reasons.ERROR_REASON_CORRUPT, f"snapshot {id} does not match its digest")
@@ -134,9 +136,3 @@ class Snapshots:
                 assert sealed is not None
             self._part_keys[workspace_id] = self._ring.open(sealed, *bound)
         return self._part_keys[workspace_id]
-
-    async def _part(self, key: ThreadKey, address: bytes) -> bytes:
-        found = await store.parts(self._db, key[0], [address])
-        if address not in found:
-            raise Failure(reasons.ERROR_REASON_CORRUPT, "a part of the snapshot is missing")
-        return self._ring.open(found[address], *recipe.part_identity(key[0], address))

@@ -15,7 +15,7 @@ READERS: dict[str, dict[str, str]] = {
     # The transcript's entries.
     "ListEntries": {
         "services/context/history.py": "effective history",
-        "services/context/reading.py": "whether entries between two snapshots rewrite history",
+        "services/context/rewriting.py": "whether entries between two snapshots rewrite history",
         "services/runner/recovery.py": "what earlier owners of a turn left, to go on from there",
         "services/transcript/service.py": "the authority itself",
     },

@@ -50,7 +50,7 @@ async def many(bench: Bench, count: int) -> list[str]:
 
 
 async def test_every_statement_prepares(bench: Bench) -> None:
-    assert await assert_sql_prepares(page_store, bench.dsn) == 4
+    assert await assert_sql_prepares(page_store, bench.dsn) == 5
 
 
 @pytest.mark.parametrize("order", [pb.SNAPSHOT_ORDER_ASC, pb.SNAPSHOT_ORDER_DESC])
