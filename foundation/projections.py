@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from foundation import digests
+from foundation import canonical, digests, outcomes
 from foundation.outcomes import denied_text, failure_text
 
 DOMAIN = "counterfoil.projection.v1"
@@ -114,6 +114,10 @@ class Shown(NamedTuple):
 
 
 _BODY = msgspec.json.Decoder[Body](Body)
+
+
+REDACTED = canonical.encode({"code": outcomes.REDACTED, "kind": "failure", "v": 1})
+"""Stands for an outcome that was redacted."""
 
 
 def digest(body: bytes) -> bytes:

@@ -11,6 +11,7 @@ from counterfoil.context.v1 import context_pb2 as pb
 
 from foundation import ids
 from foundation.errors import deleted, invalid, not_found
+from foundation.projections import REDACTED
 from foundation.rpc.context import current
 from foundation.storage import Connection, Database, SealRing
 from services.context import redaction_store, store
@@ -20,7 +21,7 @@ from services.context.losses import NO_LOSSES, Losses
 from services.context.recipe import ThreadKey, thread_key
 from services.context.records import new_transition, open_transition
 from services.context.targets import Found, Search
-from services.context.transitions import REDACTED, Current, Transition, check, fold, transition
+from services.context.transitions import Current, Transition, check, fold, transition
 
 Chains = dict[tuple[int, int], list[Transition]]
 

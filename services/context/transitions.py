@@ -14,16 +14,13 @@ import msgspec
 
 from foundation import canonical, ids, projections
 from foundation.digests import digest
-from foundation.projections import Artifact
+from foundation.projections import REDACTED, Artifact
 
 INPUT_PART = -1
 """The part of an input: all of its blocks. Of a results entry the part is the use's block index."""
 
 WITHHELD = canonical.encode({"code": "withheld_unreadable", "kind": "failure", "v": 1})
 """What is shown of a target whose record cannot be read."""
-
-REDACTED = canonical.encode({"code": "redacted", "kind": "failure", "v": 1})
-"""What is shown of a target that was redacted, for good."""
 
 CHAIN_MAX = 16
 """Transitions of one target; a redaction is recorded all the same."""

@@ -13,9 +13,9 @@ from foundation import ids, projections
 from foundation.errors import Failure, not_found
 from foundation.storage import Database, Record, SealRing
 from services.journal import store
-from services.journal.projection import digested
+from services.journal.projection import Projected, digested
 from services.journal.records import TRIES, Records, contended
-from services.journal.rows import Kept, Role, Source, ThreadKey
+from services.journal.rows import Erased, Kept, Role, Source, ThreadKey, Vault
 
 
 class Copier:
@@ -31,20 +31,25 @@ class Copier:
         if source.workspace_id != key.workspace_id:
             raise not_found("thread", source.thread_id)
         target = Records(self._db, self._ring, key)
-        kept, rows = await self._read(source, request.operation_ids)
+        vault = Vault(self._ring, source)
+        kept, rows = await self._read(vault, source, request.operation_ids)
+        columns = _columns(vault, target, kept, rows)
         for _ in range(TRIES):
             if await self._db.commit_one(
-                "journal.copy", store.COPY, *key, request.fence.epoch, *_columns(target, kept, rows)
+                "journal.copy",
+                store.COPY,
+                *key,
+                request.fence.epoch,
+                *columns,
             ):
                 return pb.CopyOperationsResponse(artifact_ids=_artifacts(kept))
             (await target.see([])).admit(key, request.fence.epoch)
         raise contended(key)
 
     async def _read(
-        self, source: ThreadKey, wanted: Sequence[str]
+        self, vault: Vault, source: ThreadKey, wanted: Sequence[str]
     ) -> tuple[list[Kept], list[Record]]:
         """The outcomes as rows to be, and the operations' rows, in the same order."""
-        vault = Records(self._db, self._ring, source).vault
         rows = await self._db.fetch(store.COPIED, *source, list(dict.fromkeys(wanted)))
         found = {row["operation_id"] for row in rows}
         missing = next((id_ for id_ in wanted if id_ not in found), None)
@@ -53,22 +58,14 @@ class Copier:
                 reasons.ERROR_REASON_CORRUPT, f"operation {missing} has no outcome to copy"
             )
         kept = [
-            Kept(
-                row["operation_id"],
-                Role.DECIDED,
-                Source(row["source"]),
-                None,
-                digested(
-                    vault.open_projection(row["operation_id"], row["projection"]), row["redactor"]
-                ),
-            )
+            Kept(row["operation_id"], Role.DECIDED, Source(row["source"]), None, _shown(vault, row))
             for row in rows
         ]
         return kept, rows
 
 
 def _columns(
-    target: Records, kept: Sequence[Kept], rows: Sequence[Record]
+    source: Vault, target: Records, kept: Sequence[Kept], rows: Sequence[Record]
 ) -> list[Sequence[object]]:
     """What COPY inserts, column by column."""
     thread_id = target.key.thread_id
@@ -88,10 +85,27 @@ def _columns(
             one.source,
             target.vault.sealed_projection(one),
             one.redactor,
+            _erased(source, target.vault, row),
         )
         for one, row in zip(kept, rows, strict=True)
     ]
     return [list(column) for column in zip(*given, strict=True)]
+
+
+def _shown(vault: Vault, row: Record) -> Projected | None:
+    """What the model sees of an outcome; None of one that was redacted."""
+    if row["redaction"] is not None:
+        return None
+    body = vault.open_projection(row["operation_id"], row["projection"])
+    return digested(body, row["redactor"])
+
+
+def _erased(source: Vault, target: Vault, row: Record) -> bytes | None:
+    """The record of a redaction for the copy, which owns none of the artifacts."""
+    id, sealed = row["operation_id"], row["redaction"]
+    if sealed is None:
+        return None
+    return target.seal_erased(id, Erased(source.open_erased(id, sealed).digest, []))
 
 
 def _artifacts(kept: Sequence[Kept]) -> list[str]:

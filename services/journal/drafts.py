@@ -122,6 +122,8 @@ def conclude(step: Step, operation: StoredOperation, outcome: Outcome, raws: Raw
     if state is State.STARTED:
         return conclude_started(step, id, outcome)
     draft = Draft()
+    if operation.redaction is not None:
+        return draft  # nothing is kept of it any more, whatever is said
     if effect is Effect.LATE or operation.source == Source.CLIENT:
         _keep_executors_late(draft, operation, outcome.raw, raws)
         return draft
@@ -143,7 +145,7 @@ def answer(
         if receipt is not None and receipt != given.raw:
             draft.kept.append(Kept(operation_id, Role.LATE, Source.EXECUTOR, receipt, None))
         return
-    if operation is None or operation.has_late_outcome:
+    if operation is None or operation.has_late_outcome or operation.redaction is not None:
         return
     if _decided(operation_id, raws) != given.raw:
         draft.keep_late(operation, Source.CLIENT, given.raw)

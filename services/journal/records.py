@@ -1,7 +1,7 @@
 """Reads and writes of operations: sealed on the way in, opened on the way out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from counterfoil.journal.v1 import journal_pb2 as pb
@@ -9,7 +9,7 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure, deleted, fenced, not_found
 from foundation.storage import Database, Record, SealRing
-from services.journal import store
+from services.journal import redaction_store, store
 from services.journal.drafts import Draft, Move, check_kind, mismatch
 from services.journal.projector import Policy, project
 from services.journal.rows import Kept, Role, StoredOperation, ThreadKey, Vault, operation_of
@@ -85,12 +85,29 @@ class Records:
         """The fence and those of the operations that exist."""
         rows = await self._db.fetch(store.READ, *self.key, list(ids))
         first = rows[0]
-        operations = [operation_of(row) for row in rows if row["operation_id"] is not None]
+        operations = await self.with_redactions(
+            [operation_of(row) for row in rows if row["operation_id"] is not None]
+        )
         return Seen(
             epoch_max=first["epoch_max"] or 0,
             is_deleted=bool(first["is_deleted"]),
             operations={operation.operation_id: operation for operation in operations},
         )
+
+    async def with_redactions(
+        self, operations: Sequence[StoredOperation]
+    ) -> Sequence[StoredOperation]:
+        """The operations; those whose outcome has no body, with the record of its redaction."""
+        erased = [one.operation_id for one in operations if one.source and one.projection is None]
+        if not erased:
+            return operations
+        found = await redaction_store.redactions(self._db, self.key, erased)
+        return [replace(one, redaction=found.get(one.operation_id)) for one in operations]
+
+    async def shown(self, rows: Sequence[Record]) -> list[pb.Operation]:
+        """Operations in rows that have their outcomes, as the contract has them."""
+        found = await self.with_redactions([operation_of(row) for row in rows])
+        return [self.vault.show(one) for one in found]
 
     async def raws(self, ids: Sequence[str]) -> dict[tuple[str, Role], bytes]:
         """The raw outcomes of operations."""

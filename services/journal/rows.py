@@ -5,12 +5,14 @@ from datetime import datetime
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgspec
 from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1.reference_pb2 import Attempt, ThreadRef
 from counterfoil.types.v1.runtime_pb2 import ToolOwner
 
 from foundation.errors import Failure
+from foundation.projections import REDACTED
 from foundation.storage import Record, SealBroken, SealRing
 from services.journal.projection import Projected, digested
 from services.journal.states import State
@@ -93,6 +95,18 @@ class StoredOperation:
     projection: bytes | None
     redactor: str | None
     has_late_outcome: bool
+    redaction: bytes | None = None
+    """Sealed; see `Erased`. None where nothing was redacted."""
+
+
+class Erased(msgspec.Struct, frozen=True, array_like=True):
+    """What stays of a redacted projection."""
+
+    digest: bytes
+    artifact_ids: list[str]
+
+
+_ERASED = msgspec.msgpack.Decoder(Erased)
 
 
 def operation_of(
@@ -139,6 +153,7 @@ def message(operation: StoredOperation, projected: Projected | None) -> pb.Opera
         snapshot_id=operation.snapshot_id,
         has_late_outcome=operation.has_late_outcome,
         model_call_outcome=_model_call_outcome(operation),
+        is_redacted=operation.redaction is not None,
     )
     if operation.started_at is not None and operation.deadline_at is not None:
         result.started_at.FromDatetime(operation.started_at)
@@ -196,8 +211,21 @@ class Vault:
         identity = ("outcomes.projection", *self._key, operation_id)
         return self._open(sealed, operation_id, *identity)
 
+    def seal_erased(self, operation_id: str, erased: Erased) -> bytes:
+        """The record of a redaction."""
+        identity = ("redactions", *self._key, operation_id)
+        return self._ring.seal(msgspec.msgpack.encode(erased), *identity)
+
+    def open_erased(self, operation_id: str, sealed: bytes) -> Erased:
+        """Undo `seal_erased`."""
+        identity = ("redactions", *self._key, operation_id)
+        return _ERASED.decode(self._open(sealed, operation_id, *identity))
+
     def show(self, operation: StoredOperation) -> pb.Operation:
         """The message of a stored operation, its projection opened."""
+        if operation.redaction is not None:
+            erased = self.open_erased(operation.operation_id, operation.redaction)
+            return message(operation, Projected(REDACTED, erased.digest))
         sealed = operation.projection
         if sealed is None:
             return message(operation, None)

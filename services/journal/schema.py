@@ -88,6 +88,17 @@ outcomes = sa.Table(
     ),
 )
 
+# Outcomes that were redacted: their bodies are erased as they should be.
+redactions = sa.Table(
+    "redactions",
+    metadata,
+    *_thread(),
+    sa.Column("operation_id", sa.Text, primary_key=True),
+    # Sealed: digest of the erased projection, and the artifacts that it referred to.
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", TIMESTAMP(timezone=True), nullable=False, server_default=_NOW),
+)
+
 access = sa.Table(
     "access",
     metadata,

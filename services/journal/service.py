@@ -20,6 +20,7 @@ from services.journal import drafts, store
 from services.journal.concluding import Concluder
 from services.journal.copying import Copier
 from services.journal.drafts import Draft, Outcome, check_kind
+from services.journal.erasing import Eraser
 from services.journal.model_calls import check_end, state_before
 from services.journal.nonces import nonce_digest, repeats_start
 from services.journal.projecting import Projecting
@@ -62,9 +63,11 @@ class Journal(JournalServiceServicer):
         for _ in range(TRIES):
             async with self._db.commit("journal.fence") as connection:
                 arguments = (*records.key, epoch, request.turn_id)
+                rows = None
                 if await connection.fetch(store.FENCE, *arguments):
                     rows = await connection.fetch(store.LIST, *records.key, request.turn_id)
-                    return pb.FenceResponse(operations=_shown(records, rows))
+            if rows is not None:
+                return pb.FenceResponse(operations=await records.shown(rows))
             (await records.see([])).admit(records.key, epoch)
         raise contended(records.key)
 
@@ -265,7 +268,12 @@ class Journal(JournalServiceServicer):
                 request.purpose,
                 len(rows),
             )
-        return pb.InspectOperationsResponse(operations=_shown(records, rows))
+        return pb.InspectOperationsResponse(operations=await records.shown(rows))
+
+    async def RedactOperation(
+        self, request: pb.RedactOperationRequest, context: object
+    ) -> pb.RedactOperationResponse:
+        return await Eraser(self._db, self._ring).redact(request)
 
     async def CollectReferences(
         self, request: pb.CollectReferencesRequest, context: object
@@ -361,10 +369,6 @@ class Journal(JournalServiceServicer):
                 after = (await records.see(wanted)).operations
                 return [records.vault.show(after[id]) for id in wanted]
         raise contended(records.key)
-
-
-def _shown(records: Records, rows: Sequence[Record]) -> list[pb.Operation]:
-    return [records.vault.show(operation_of(row)) for row in rows]
 
 
 def _completed(

@@ -278,16 +278,20 @@ WITH fence AS (
 SELECT $14::integer AS call, moved.* FROM moved
 """
 
-# Tool calls that are over, with what the model sees of them.
+# Tool calls that are over, with what the model sees of them, or the record of its redaction.
 COPIED = """
 SELECT o.operation_id, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
     o.block_index, o.owner, o.tool_name, o.tool_version, o.created_at, d.source, d.projection,
-    d.redactor
+    d.redactor, r.sealed AS redaction
 FROM journal.operations o
 JOIN journal.outcomes d
     ON d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
-    AND d.operation_id = o.operation_id AND d.role = 2 AND d.projection IS NOT NULL
+    AND d.operation_id = o.operation_id AND d.role = 2
+LEFT JOIN journal.redactions r
+    ON r.workspace_id = $1 AND r.session_id = $2 AND r.thread_id = $3
+    AND r.operation_id = o.operation_id
 WHERE o.workspace_id = $1 AND o.session_id = $2 AND o.thread_id = $3
+  AND (d.projection IS NOT NULL OR r.sealed IS NOT NULL)
   AND o.operation_id = ANY($4::text[]) AND o.kind = 2 AND o.state IN (4, 5, 6)
 """
 
@@ -301,9 +305,9 @@ WITH fence AS (
 ), given AS (
     SELECT given.* FROM fence, unnest($5::text[], $6::smallint[], $7::text[], $8::integer[],
         $9::bigint[], $10::integer[], $11::integer[], $12::smallint[], $13::bytea[], $14::text[],
-        $15::timestamptz[], $16::smallint[], $17::bytea[], $18::text[])
+        $15::timestamptz[], $16::smallint[], $17::bytea[], $18::text[], $19::bytea[])
         AS given(operation_id, state, turn_id, round, attempt_epoch, attempt_number, block_index,
-            owner, tool_name, tool_version, created_at, source, projection, redactor)
+            owner, tool_name, tool_version, created_at, source, projection, redactor, redaction)
 ), operation AS (
     INSERT INTO journal.operations
         (workspace_id, session_id, thread_id, operation_id, kind, state, turn_id, round,
@@ -318,6 +322,10 @@ WITH fence AS (
         (workspace_id, session_id, thread_id, operation_id, role, source, raw, projection,
          redactor)
     SELECT $1, $2, $3, operation_id, 2, source, NULL, projection, redactor FROM given
+    ON CONFLICT DO NOTHING
+), redacted AS (
+    INSERT INTO journal.redactions (workspace_id, session_id, thread_id, operation_id, sealed)
+    SELECT $1, $2, $3, operation_id, redaction FROM given WHERE redaction IS NOT NULL
     ON CONFLICT DO NOTHING
 )
 SELECT 1 FROM fence

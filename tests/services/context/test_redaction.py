@@ -10,6 +10,7 @@ from counterfoil.context.v1 import context_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
+from foundation.projections import REDACTED
 from foundation.storage.testing import assert_sql_prepares
 from services.context import redaction_store, store
 from services.context.cache import WarmCache
@@ -19,7 +20,6 @@ from services.context.records import Records, open_transition
 from services.context.transitions import (
     CHAIN_MAX,
     INPUT_PART,
-    REDACTED,
     WITHHELD,
     Current,
     Folded,

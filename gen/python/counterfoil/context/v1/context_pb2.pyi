@@ -912,7 +912,7 @@ class RedactRequest(_message.Message):
     reader: _builtins.str
     """Who redacts, for the access record; 1 to 128 characters."""
     reason: _builtins.str
-    """Why, for the access record; 1 to 1,024 characters."""
+    """Why, for the access record; 1 to 512 characters."""
     @_builtins.property
     def thread(self) -> _reference_pb2.ThreadRef:
         """The thread."""

@@ -162,6 +162,7 @@ class Operation(_message.Message):
     TOOL_VERSION_FIELD_NUMBER: _builtins.int
     REDACTOR_FIELD_NUMBER: _builtins.int
     MODEL_CALL_OUTCOME_FIELD_NUMBER: _builtins.int
+    IS_REDACTED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Operation id, `op_…`."""
     kind: Global___OperationKind.ValueType
@@ -188,6 +189,8 @@ class Operation(_message.Message):
     """Version of the redaction patterns that the outcome went through before it was projected, 12 hex digits; empty for none."""
     model_call_outcome: Global___ModelCallOutcome.ValueType
     """With a completed provider call: how it ended."""
+    is_redacted: _builtins.bool
+    """Its outcome was redacted."""
     @_builtins.property
     def attempt(self) -> _reference_pb2.Attempt:
         """Attempt of the answer that caused it, or of the provider call itself."""
@@ -202,7 +205,9 @@ class Operation(_message.Message):
 
     @_builtins.property
     def projection(self) -> Global___Projection:
-        """What the model sees; set in COMPLETED, AMBIGUOUS and ABANDONED, for tool calls."""
+        """What the model sees; set in COMPLETED, AMBIGUOUS and ABANDONED, for tool calls. Of a redacted one: what stands for it, with the digest of what was
+        erased.
+        """
 
     def __init__(
         self,
@@ -224,10 +229,11 @@ class Operation(_message.Message):
         tool_version: _builtins.str = ...,
         redactor: _builtins.str = ...,
         model_call_outcome: Global___ModelCallOutcome.ValueType = ...,
+        is_redacted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "deadline_at", b"deadline_at", "projection", b"projection", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "block_index", b"block_index", "deadline_at", b"deadline_at", "has_late_outcome", b"has_late_outcome", "id", b"id", "kind", b"kind", "model_call_outcome", b"model_call_outcome", "owner", b"owner", "projection", b"projection", "redactor", b"redactor", "round", b"round", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "state", b"state", "tool_name", b"tool_name", "tool_version", b"tool_version", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "block_index", b"block_index", "deadline_at", b"deadline_at", "has_late_outcome", b"has_late_outcome", "id", b"id", "is_redacted", b"is_redacted", "kind", b"kind", "model_call_outcome", b"model_call_outcome", "owner", b"owner", "projection", b"projection", "redactor", b"redactor", "round", b"round", "snapshot_id", b"snapshot_id", "started_at", b"started_at", "state", b"state", "tool_name", b"tool_name", "tool_version", b"tool_version", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1255,6 +1261,70 @@ class InspectOperationsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InspectOperationsResponse: _TypeAlias = InspectOperationsResponse  # noqa: Y015
+
+@_typing.final
+class RedactOperationRequest(_message.Message):
+    """RedactOperationRequest names an operation, and who asks for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    READER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    """The operation."""
+    reader: _builtins.str
+    """Who redacts, for the access record; 1 to 128 characters."""
+    reason: _builtins.str
+    """Why, for the access record; 1 to 512 characters."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        operation_id: _builtins.str = ...,
+        reader: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation_id", b"operation_id", "reader", b"reader", "reason", b"reason", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactOperationRequest: _TypeAlias = RedactOperationRequest  # noqa: Y015
+
+@_typing.final
+class RedactOperationResponse(_message.Message):
+    """RedactOperationResponse says what was erased."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_IDS_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    created: _builtins.bool
+    """Whether this call erased it; false when it had been redacted before."""
+    @_builtins.property
+    def artifact_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Artifacts that the erased projection referred to, each once, in order; whether anything else refers to them, CollectReferences says."""
+
+    def __init__(
+        self,
+        *,
+        artifact_ids: _abc.Iterable[_builtins.str] | None = ...,
+        created: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_ids", b"artifact_ids", "created", b"created"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactOperationResponse: _TypeAlias = RedactOperationResponse  # noqa: Y015
 
 @_typing.final
 class CollectReferencesRequest(_message.Message):

@@ -106,6 +106,11 @@ class JournalServiceStub:
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsResponse.FromString,
                 _registered_method=True)
+        self.RedactOperation = channel.unary_unary(
+                '/counterfoil.journal.v1.JournalService/RedactOperation',
+                request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.RedactOperationRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.RedactOperationResponse.FromString,
+                _registered_method=True)
         self.CollectReferences = channel.unary_unary(
                 '/counterfoil.journal.v1.JournalService/CollectReferences',
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CollectReferencesRequest.SerializeToString,
@@ -232,6 +237,15 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RedactOperation(self, request, context):
+        """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays. What
+        was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
+        shows it any more. Leaves an access record. Fails with NOT_FOUND, OPERATION_REFUSED (a provider call, or one without an outcome), DELETED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CollectReferences(self, request, context):
         """CollectReferences returns every artifact that a projection of a session refers to, whether history shows it by now or not. Reads only. Fails with
         NOT_FOUND for a session that the journal does not know, DELETED for one that was erased, CORRUPT for a projection that cannot be read.
@@ -319,6 +333,11 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.InspectOperations,
                     request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.FromString,
                     response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsResponse.SerializeToString,
+            ),
+            'RedactOperation': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedactOperation,
+                    request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.RedactOperationRequest.FromString,
+                    response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.RedactOperationResponse.SerializeToString,
             ),
             'CollectReferences': grpc.unary_unary_rpc_method_handler(
                     servicer.CollectReferences,
@@ -711,6 +730,33 @@ class JournalService:
             '/counterfoil.journal.v1.JournalService/InspectOperations',
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsRequest.SerializeToString,
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.InspectOperationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedactOperation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.journal.v1.JournalService/RedactOperation',
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.RedactOperationRequest.SerializeToString,
+            counterfoil_dot_journal_dot_v1_dot_journal__pb2.RedactOperationResponse.FromString,
             options,
             channel_credentials,
             insecure,

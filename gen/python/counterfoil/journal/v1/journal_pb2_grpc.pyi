@@ -67,6 +67,11 @@ class JournalServiceStub:
     """
     InspectOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.InspectOperationsRequest, _journal_pb2.InspectOperationsResponse]
     """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason."""
+    RedactOperation: _aio.UnaryUnaryMultiCallable[_journal_pb2.RedactOperationRequest, _journal_pb2.RedactOperationResponse]
+    """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays. What
+    was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
+    shows it any more. Leaves an access record. Fails with NOT_FOUND, OPERATION_REFUSED (a provider call, or one without an outcome), DELETED.
+    """
     CollectReferences: _aio.UnaryUnaryMultiCallable[_journal_pb2.CollectReferencesRequest, _journal_pb2.CollectReferencesResponse]
     """CollectReferences returns every artifact that a projection of a session refers to, whether history shows it by now or not. Reads only. Fails with
     NOT_FOUND for a session that the journal does not know, DELETED for one that was erased, CORRUPT for a projection that cannot be read.
@@ -211,6 +216,17 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_journal_pb2.InspectOperationsRequest, _abc.Awaitable[_journal_pb2.InspectOperationsResponse]],
     ) -> _abc.Awaitable[_journal_pb2.InspectOperationsResponse]:
         """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason."""
+
+    @_abc_1.abstractmethod
+    def RedactOperation(
+        self,
+        request: _journal_pb2.RedactOperationRequest,
+        context: _aio.ServicerContext[_journal_pb2.RedactOperationRequest, _abc.Awaitable[_journal_pb2.RedactOperationResponse]],
+    ) -> _abc.Awaitable[_journal_pb2.RedactOperationResponse]:
+        """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays. What
+        was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
+        shows it any more. Leaves an access record. Fails with NOT_FOUND, OPERATION_REFUSED (a provider call, or one without an outcome), DELETED.
+        """
 
     @_abc_1.abstractmethod
     def CollectReferences(
