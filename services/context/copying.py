@@ -40,8 +40,13 @@ class Copier:
         key, source = thread_key(thread), thread_key(request.source)
         if key[0] != source[0]:
             raise not_found("thread", source[2])
-        await self._snapshots.admit(key, epoch)
+        seen = await self._snapshots.admit(key, epoch)
         if (await self._records.newest(key)).version > 0:
+            if seen == 0:  # only a redaction records without a claim
+                raise Failure(
+                    reasons.ERROR_REASON_CORRUPT,
+                    f"thread {key[2]} was redacted before its history was copied: fork again",
+                )
             return  # copied before
         moved, covered = await self._records.through(source, request.source_head.seq)
         copied = copied_transitions(key, moved)

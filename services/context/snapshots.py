@@ -112,13 +112,15 @@ class Snapshots:
             raise Failure(reasons.ERROR_REASON_CORRUPT, f"snapshot {id} does not match its digest")
         return body
 
-    async def admit(self, key: ThreadKey, epoch: int) -> None:
-        """Raise FENCED or DELETED unless a writer with this epoch may write."""
+    async def admit(self, key: ThreadKey, epoch: int) -> int:
+        """The highest epoch that the thread has seen. Raises FENCED or DELETED unless a writer with
+        this epoch may write."""
         epoch_max = await store.epoch_max(self._db, key)
         if epoch_max == store.EPOCH_INFINITE:
             raise deleted(key[2])
         if epoch < epoch_max:
             raise fenced(epoch, epoch_max)
+        return epoch_max
 
     async def _refused(self, key: ThreadKey, epoch: int) -> StaleLosses:
         await self.admit(key, epoch)

@@ -261,6 +261,37 @@ async def test_older_owners_foreign_sources_and_deleted_threads_are_refused(benc
     assert reason(dead) == "DELETED"
 
 
+async def redact(bench: Bench, thread: ThreadRef, seq: int) -> None:
+    request = pb.RedactRequest(thread=thread, entry_seq=seq, reader="ops", reason="a secret")
+    await bench.another().Redact(request, None)
+
+
+async def test_what_was_redacted_is_not_in_the_fork(bench: Bench) -> None:
+    for number in range(7):
+        await turn_of(bench, f"t{number}", f"<r{number}>" + "x" * 3_000)
+    await bench.ask(text("next?"))
+    assert (await bench.prepare(pinned=small())).snapshot.checkpoint_id
+    await redact(bench, THREAD, 1)
+    await bench.answer(text("yes"))
+    body = await shown(bench, await fork(bench, bench.head))
+    assert b"goal t0" not in body
+    assert b"The beginning of this conversation" not in body
+    assert b"goal t1" in body
+
+
+async def test_a_redaction_that_is_faster_than_the_copy_fails_closed(bench: Bench) -> None:
+    cut = await archived(bench)
+    stub = transcript_pb2_grpc.TranscriptServiceStub(bench.host.channel("service"))
+    request = transcript_pb2.CopyThreadRequest(
+        fence=Fence(thread=FORK, epoch=1), source=THREAD, source_head=cut
+    )
+    last = (await stub.CopyThread(request)).last
+    await redact(bench, FORK, 1)
+    with pytest.raises(Failure) as caught:
+        await copy(bench, cut, Head(seq=last.seq, digest=last.digest))
+    assert reason(caught) == "CORRUPT"
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_at_every_boundary_of_random_histories_a_fork_shows_the_same(
     bench: Bench, seed: int
