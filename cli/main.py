@@ -238,9 +238,13 @@ def verify(
     transcript_head: Annotated[
         str, typer.Option(help="A transcript head kept outside, <seq>:<hex>.")
     ] = "",
+    requests: Annotated[
+        bool, typer.Option("--requests", help="Build every request again, byte for byte, too.")
+    ] = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Recompute both hash chains of a session end to end and compare what they vouch for.
+    """Recompute both hash chains of a session end to end and compare what they vouch for, and
+    recompute what was taken from the model's history.
 
     Prints the heads, to be kept outside, and names the first place where something does not hold.
     Exit code 1 then.
@@ -249,7 +253,7 @@ def verify(
 
     async def work() -> None:
         kept = operator.Kept(log=head, transcript=transcript_head)
-        if not await operator.verify(read_settings(), session, kept, output):
+        if not await operator.verify(read_settings(), session, kept, output, requests=requests):
             raise typer.Exit(1)
 
     main_loop(work())

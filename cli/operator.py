@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from counterfoil.context.v1 import context_pb2, context_pb2_grpc
 from counterfoil.ledger.v1 import turn_pb2, turn_pb2_grpc
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from rich.console import Console
@@ -46,12 +47,16 @@ def service_key(settings: Settings) -> str:
     return path.read_text().strip()
 
 
-async def verify(settings: Settings, session_id: str, kept: Kept, form: Form) -> bool:
-    """Recomputes both chains of a session and prints the verdict; True when everything holds."""
+async def verify(
+    settings: Settings, session_id: str, kept: Kept, form: Form, *, requests: bool
+) -> bool:
+    """Recomputes both chains of a session and what the model was shown of it, and prints the
+    verdict; True when everything holds. `requests`: every request is built again, too."""
     key = service_key(settings)
     async with (
         channel(settings, "ledger", key) as ledger,
         channel(settings, "transcript", key) as transcripts,
+        channel(settings, "context", key) as contexts,
     ):
         with waiting(f"Verifying the log of {session_id} …"):
             turns = turn_pb2_grpc.TurnServiceStub(ledger.as_channel())
@@ -63,11 +68,23 @@ async def verify(settings: Settings, session_id: str, kept: Kept, form: Form) ->
             transcript = await stub.VerifyTranscript(
                 transcript_pb2.VerifyTranscriptRequest(thread=log.thread), timeout=_VERIFY_SECONDS
             )
+        with waiting(f"Verifying what the model was shown of {session_id} …"):
+            shown = await context_pb2_grpc.ContextServiceStub(contexts.as_channel()).VerifyContext(
+                context_pb2.VerifyContextRequest(thread=log.thread, requests=requests),
+                timeout=_VERIFY_SECONDS,
+            )
     broken = _broken(log, transcript, kept)
+    broken += [f"context: {found.message}" for found in shown.findings if not found.informational]
     if form is Form.JSON:
-        line(_verdict(session_id, log, transcript, broken))
+        context = {
+            "transitions": shown.transitions,
+            "checkpoints": shown.checkpoints,
+            "snapshots": shown.snapshots,
+            "requests_rebuilt": shown.snapshots if requests else 0,
+        }
+        line({**_verdict(session_id, log, transcript, broken), "context": context})
     else:
-        _report(log, transcript, broken)
+        _report(log, transcript, shown, broken, requests=requests)
     return not broken
 
 
@@ -100,7 +117,10 @@ def _erased(
 def _report(
     log: turn_pb2.VerifyLogResponse,
     transcript: transcript_pb2.VerifyTranscriptResponse,
+    shown: context_pb2.VerifyContextResponse,
     broken: list[str],
+    *,
+    requests: bool,
 ) -> None:
     console.print(
         f"log         {log.entries} entries, head {log.head.position}:{log.head.digest.hex()}"
@@ -109,6 +129,14 @@ def _report(
         f"transcript  {transcript.entries} entries,"
         f" head {transcript.head.seq}:{transcript.head.digest.hex()}"
     )
+    rebuilt = ", every request built again" if requests else ""
+    console.print(
+        f"context     {shown.transitions} transitions, {shown.checkpoints} checkpoints,"
+        f" {shown.snapshots} requests{rebuilt}"
+    )
+    for found in shown.findings:
+        if found.informational:
+            console.print(f"redacted    {found.message}")
     erased = _erased(log, transcript)
     if erased:
         console.print(f"erased      content of {len(erased)} entries; their links hold")

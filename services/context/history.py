@@ -88,9 +88,12 @@ class History:
             raise _corrupt(f"transcript entry {seq} is missing")
         return page.before.digest
 
-    async def items(self, thread: ThreadRef, head: Head, losses: Losses) -> list[Item]:
-        """All of effective history at `head`: what plans and summaries are made from."""
-        entries = await self._entries(thread, head, losses)
+    async def items(
+        self, thread: ThreadRef, head: Head, losses: Losses, *, through_only: bool = False
+    ) -> list[Item]:
+        """All of effective history at `head`: what plans and summaries are made from. With
+        `through_only` the transcript may have gone on."""
+        entries = await self._entries(thread, head, losses, through_only=through_only)
         wanted = wanted_operations(entries)
         opening, effective = await self._reduced(thread, entries, losses, wanted)
         return [*opening, *effective.items]

@@ -135,6 +135,21 @@ WITH fence AS (
 SELECT losses FROM fence
 """
 
+ALL_TRANSITIONS = """
+SELECT hw, id, target_seq, part, ordinal, chain_digest, sealed FROM context.transitions
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
+ORDER BY hw
+"""
+
+ALL_CHECKPOINTS = """
+SELECT c.ordinal, c.id, c.sealed, r.ordinal IS NOT NULL AS is_revoked
+FROM context.checkpoints c
+LEFT JOIN context.revocations r
+    ON r.workspace_id = $1 AND r.session_id = $2 AND r.thread_id = $3 AND r.ordinal = c.ordinal
+WHERE c.workspace_id = $1 AND c.session_id = $2 AND c.thread_id = $3
+ORDER BY c.ordinal
+"""
+
 DELETE_TRANSITIONS = """
 DELETE FROM context.transitions
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
@@ -195,6 +210,16 @@ async def transitions(
 async def transition_head(db: Database, key: ThreadKey, version: int) -> Record | None:
     """The last transition at a version."""
     return await db.fetchrow(GET_TRANSITION_HEAD, *key, version)
+
+
+async def all_transitions(db: Database, key: ThreadKey) -> list[Record]:
+    """Every transition of the thread, in order."""
+    return await db.fetch(ALL_TRANSITIONS, *key)
+
+
+async def all_checkpoints(db: Database, key: ThreadKey) -> list[Record]:
+    """Every checkpoint of the thread, revoked or not, in order."""
+    return await db.fetch(ALL_CHECKPOINTS, *key)
 
 
 async def checkpoints_of_round(db: Database, key: ThreadKey, turn_id: str, round: int) -> int:

@@ -36,7 +36,7 @@ class Records:
             return NO_LOSSES
         rows = await loss_store.checkpoints(self._db, key, version)
         valid = [row for row in rows if not row["is_revoked"]]
-        checkpoint = self._checkpoint(key, valid[-1]) if valid else None
+        checkpoint = self.checkpoint(key, valid[-1]) if valid else None
         covered = checkpoint.through_seq if checkpoint else 0
         anchor = checkpoint.anchor_seq if checkpoint else 0
         listed = await loss_store.transitions(self._db, key, version, covered, anchor)
@@ -90,7 +90,7 @@ class Records:
         moved, covered = await loss_store.through(self._db, key, seq)
         return (
             [open_transition(self._ring, key, row) for row in moved],
-            [self._checkpoint(key, row) for row in covered],
+            [self.checkpoint(key, row) for row in covered],
         )
 
     async def copy(
@@ -121,7 +121,8 @@ class Records:
         bound = _checkpoint_identity(key, ordinal, made.id)
         return self._ring.seal(msgspec.msgpack.encode(made), *bound)
 
-    def _checkpoint(self, key: ThreadKey, row: Record) -> Checkpoint:
+    def checkpoint(self, key: ThreadKey, row: Record) -> Checkpoint:
+        """A stored checkpoint. Raises CORRUPT for one that cannot be read."""
         try:
             bound = _checkpoint_identity(key, row["ordinal"], row["id"])
             return _CHECKPOINT.decode(self._ring.open(row["sealed"] or b"", *bound))

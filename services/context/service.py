@@ -29,6 +29,7 @@ from services.context.redacting import Redactor
 from services.context.rewriting import Rewriting
 from services.context.shrinking import Mode, Shrinker
 from services.context.snapshots import Snapshots
+from services.context.verification import Verifier
 
 if TYPE_CHECKING:
     from foundation.bootstrap import Kernel
@@ -82,6 +83,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             self._redactor,
             Breaks(db, ring, rewriting),
         )
+        self._verifier = Verifier(db, ring, history, records, self._preparer)
         self.reading = Reading(db, ring, rewriting, journal, self._rebuilt)
 
     async def Fence(self, request: pb.FenceRequest, context: Any) -> pb.FenceResponse:
@@ -154,6 +156,15 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         response = await self._redactor.redact(request)
         self._cache.forget(thread_key(request.thread))
         return response
+
+    async def VerifyContext(
+        self, request: pb.VerifyContextRequest, context: Any
+    ) -> pb.VerifyContextResponse:
+        key = thread_key(request.thread)
+        await store.note_access(
+            self._db, ids.new("access"), key, "verify", current().request_id, ""
+        )
+        return await self._verifier.verify(request.thread, requests=request.requests)
 
     async def Tombstone(self, request: pb.TombstoneRequest, context: Any) -> pb.TombstoneResponse:
         key = thread_key(request.thread)

@@ -999,6 +999,102 @@ class RedactResponse(_message.Message):
 Global___RedactResponse: _TypeAlias = RedactResponse  # noqa: Y015
 
 @_typing.final
+class VerifyContextRequest(_message.Message):
+    """VerifyContextRequest names a thread."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    requests: _builtins.bool
+    """Build every request again."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        requests: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["requests", b"requests", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyContextRequest: _TypeAlias = VerifyContextRequest  # noqa: Y015
+
+@_typing.final
+class ContextFinding(_message.Message):
+    """ContextFinding is one place where a record does not hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    INFORMATIONAL_FIELD_NUMBER: _builtins.int
+    message: _builtins.str
+    """Where and what, for people; no content."""
+    informational: _builtins.bool
+    """Only reported (redacted content), not wrong."""
+    def __init__(
+        self,
+        *,
+        message: _builtins.str = ...,
+        informational: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["informational", b"informational", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContextFinding: _TypeAlias = ContextFinding  # noqa: Y015
+
+@_typing.final
+class VerifyContextResponse(_message.Message):
+    """VerifyContextResponse holds the result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSITIONS_FIELD_NUMBER: _builtins.int
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    TRANSITION_HEAD_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    transitions: _builtins.int
+    """Transitions that were read."""
+    checkpoints: _builtins.int
+    """Checkpoints that were read."""
+    snapshots: _builtins.int
+    """Snapshots of the thread."""
+    @_builtins.property
+    def transition_head(self) -> _reference_pb2.Head:
+        """Recomputed head of the transitions; unset while there are none."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContextFinding]:
+        """What does not hold."""
+
+    def __init__(
+        self,
+        *,
+        transitions: _builtins.int = ...,
+        checkpoints: _builtins.int = ...,
+        snapshots: _builtins.int = ...,
+        transition_head: _reference_pb2.Head | None = ...,
+        findings: _abc.Iterable[Global___ContextFinding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["transition_head", b"transition_head"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "findings", b"findings", "snapshots", b"snapshots", "transition_head", b"transition_head", "transitions", b"transitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyContextResponse: _TypeAlias = VerifyContextResponse  # noqa: Y015
+
+@_typing.final
 class TombstoneRequest(_message.Message):
     """TombstoneRequest names a thread."""
 

@@ -85,6 +85,11 @@ class ContextServiceStub:
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactResponse.FromString,
                 _registered_method=True)
+        self.VerifyContext = channel.unary_unary(
+                '/counterfoil.context.v1.ContextService/VerifyContext',
+                request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.VerifyContextRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.VerifyContextResponse.FromString,
+                _registered_method=True)
         self.Tombstone = channel.unary_unary(
                 '/counterfoil.context.v1.ContextService/Tombstone',
                 request_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.TombstoneRequest.SerializeToString,
@@ -176,6 +181,14 @@ class ContextServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyContext(self, request, context):
+        """VerifyContext recomputes the thread's transitions and checkpoints from what transcript and journal hold and says what does not hold; with
+        `requests`, every snapshot's request is built again, too, which takes the longer the longer the thread is. Reads only; leaves an access record.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Tombstone(self, request, context):
         """Tombstone erases the thread's snapshots and refuses every later write. Idempotent.
         """
@@ -235,6 +248,11 @@ def add_ContextServiceServicer_to_server(servicer, server):
                     servicer.Redact,
                     request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactRequest.FromString,
                     response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.RedactResponse.SerializeToString,
+            ),
+            'VerifyContext': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyContext,
+                    request_deserializer=counterfoil_dot_context_dot_v1_dot_context__pb2.VerifyContextRequest.FromString,
+                    response_serializer=counterfoil_dot_context_dot_v1_dot_context__pb2.VerifyContextResponse.SerializeToString,
             ),
             'Tombstone': grpc.unary_unary_rpc_method_handler(
                     servicer.Tombstone,
@@ -513,6 +531,33 @@ class ContextService:
             '/counterfoil.context.v1.ContextService/Redact',
             counterfoil_dot_context_dot_v1_dot_context__pb2.RedactRequest.SerializeToString,
             counterfoil_dot_context_dot_v1_dot_context__pb2.RedactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyContext(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.context.v1.ContextService/VerifyContext',
+            counterfoil_dot_context_dot_v1_dot_context__pb2.VerifyContextRequest.SerializeToString,
+            counterfoil_dot_context_dot_v1_dot_context__pb2.VerifyContextResponse.FromString,
             options,
             channel_credentials,
             insecure,

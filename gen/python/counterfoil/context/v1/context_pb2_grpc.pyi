@@ -51,6 +51,10 @@ class ContextServiceStub:
     notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
     NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
     """
+    VerifyContext: _aio.UnaryUnaryMultiCallable[_context_pb2.VerifyContextRequest, _context_pb2.VerifyContextResponse]
+    """VerifyContext recomputes the thread's transitions and checkpoints from what transcript and journal hold and says what does not hold; with
+    `requests`, every snapshot's request is built again, too, which takes the longer the longer the thread is. Reads only; leaves an access record.
+    """
     Tombstone: _aio.UnaryUnaryMultiCallable[_context_pb2.TombstoneRequest, _context_pb2.TombstoneResponse]
     """Tombstone erases the thread's snapshots and refuses every later write. Idempotent."""
 
@@ -150,6 +154,16 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
         the context keeps of it is erased, in one commit. Idempotent; needs no epoch. Results that read an archived result again are redacted with it, and
         notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
         NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
+        """
+
+    @_abc_1.abstractmethod
+    def VerifyContext(
+        self,
+        request: _context_pb2.VerifyContextRequest,
+        context: _aio.ServicerContext[_context_pb2.VerifyContextRequest, _abc.Awaitable[_context_pb2.VerifyContextResponse]],
+    ) -> _abc.Awaitable[_context_pb2.VerifyContextResponse]:
+        """VerifyContext recomputes the thread's transitions and checkpoints from what transcript and journal hold and says what does not hold; with
+        `requests`, every snapshot's request is built again, too, which takes the longer the longer the thread is. Reads only; leaves an access record.
         """
 
     @_abc_1.abstractmethod
