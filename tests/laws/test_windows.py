@@ -14,7 +14,6 @@ from tests.laws.windows import (
     check_requests,
     checkpoints,
     errors,
-    is_count,
     newest,
     picture,
     play,
@@ -51,7 +50,7 @@ async def test_no_request_of_a_random_session_is_over_the_window(
         await check_requests(chat, thread)
         asked = await newest(chat, 0)
         assert set(statuses(asked)) == {200}
-        assert min(room_left(one, window) for one in asked if not is_count(one)) >= 0
+        assert min(room_left(one, window) for one in asked) >= 0
         assert errors(events) == []
         assert len(await checkpoints(chat)) == types_of(events).count(COMPACTED) > 0
 
@@ -129,7 +128,7 @@ async def test_a_message_that_is_too_long_by_itself_is_refused_before_the_provid
         chat = await Chat.open(system)
         events = await tell(chat, user(words(Random(1), 40_000)))
         assert (errors(events), stop_of(events[-1])) == ([WINDOW], "retries_exhausted")
-        assert [one for one in await newest(chat, 0) if not is_count(one)] == []
+        assert await newest(chat, 0) == []
         events = await tell(chat, user("Short"))
         assert stop_of(events[-1]) == "end_turn"
 
@@ -142,7 +141,7 @@ async def test_the_provider_counts_what_the_estimate_cannot_tell(
         # Too large at three bytes a token, and not at the four that the provider counts.
         events = await tell(chat, user(words(Random(1), 10_000)))
         assert stop_of(events[-1]) == "end_turn"
-        counted, sent = await newest(chat, 0)
+        counted, sent = await model.asked(counts=True)
         assert counted.record["path"] == "/v1/messages/count_tokens"
         assert statuses([counted, sent]) == [200, 200]
         assert counted.messages == sent.messages
@@ -160,7 +159,7 @@ async def test_a_model_writes_the_summary_and_its_cost_is_told(
         chat, random = await Chat.open(system), Random(3)
         while COMPACTED not in types_of(await chat.history()):
             assert stop_of((await tell(chat, user(words(random, 3_000))))[-1]) == "end_turn"
-        asked = [one for one in await newest(chat, 0) if not is_count(one)]
+        asked = await newest(chat, 0)
         (place,) = [n for n, one in enumerate(asked) if "## Goals" in str(one.messages[-1])]
         record = asked[place].record
         assert record["prefix_bytes"] > 0.8 * record["region_bytes"]

@@ -147,16 +147,11 @@ async def check_requests(chat: Chat, thread: ThreadRef) -> None:
     """Every request can be rebuilt, the refused ones too."""
     request = context_pb2.ListSnapshotsRequest(thread=thread)
     snapshots = (await chat.system.context.ListSnapshots(request)).snapshots
-    asked = {one.body for one in await chat.system.model.asked() if not is_count(one)}
+    asked = {one.body for one in await chat.system.model.asked()}
     for snapshot in snapshots:
         rebuild = context_pb2.RebuildRequest(thread=thread, snapshot_id=snapshot.id)
         asked.discard((await chat.system.context.Rebuild(rebuild)).body)
     assert asked == set()
-
-
-def is_count(asked: Asked) -> bool:
-    """Whether the provider was asked for the size alone."""
-    return asked.record["path"].endswith("/count_tokens")
 
 
 async def used(chat: Chat) -> int:

@@ -61,10 +61,14 @@ class Model:
         found = await self._get(f"/control/holds/{gate}{query}")
         assert found["waiting"] >= number, found
 
-    async def asked(self, number: int = 0, *, finished: bool = False) -> list[Asked]:
-        """What the provider got so far, once `number` requests have come (ended)."""
+    async def asked(
+        self, number: int = 0, *, finished: bool = False, counts: bool = False
+    ) -> list[Asked]:
+        """What the provider was to answer so far, once `number` requests have come (ended); with
+        `counts` also what it was only to count."""
         query = f"?wait={number}&finished={int(finished)}&timeout_s={_WAIT_S}"
-        records = (await self._get(f"/control/requests{query}"))["requests"]
+        found = (await self._get(f"/control/requests{query}"))["requests"]
+        records = [one for one in found if counts or not one["path"].endswith("/count_tokens")]
         async with self._client() as client:
             bodies = [
                 (await client.get(f"/control/requests/{record['seq']}")).raise_for_status().content
