@@ -123,6 +123,21 @@ def open_provider_id(
     return ring.open(sealed, "id_map", *key, seq, block_index).decode()
 
 
+def seal_redaction(ring: SealRing, key: ThreadKey, seq: int, committed: bytes) -> bytes:
+    """What says that the content with this commitment was redacted."""
+    return ring.seal(committed, "redactions", *key, seq)
+
+
+def is_redacted(ring: SealRing, key: ThreadKey, entry: StoredEntry, seal: bytes | None) -> bool:
+    """Whether an entry lost its content to a redaction."""
+    if seal is None or entry.content is not None:
+        return False
+    try:
+        return ring.open(seal, "redactions", *key, entry.seq) == entry.commitment
+    except SealBroken:
+        return False
+
+
 def seal_head(ring: SealRing, key: ThreadKey, head: StoredHead) -> bytes:
     """The seal that makes a head row trustworthy."""
     return ring.seal(_head_bytes(head), "heads", *key)

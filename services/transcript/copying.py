@@ -16,7 +16,7 @@ from counterfoil.types.v1.reference_pb2 import Head
 from foundation import ids
 from foundation.errors import Failure, deleted, not_found
 from foundation.storage import Connection, Database, SealRing
-from services.transcript import heads, store
+from services.transcript import heads, redaction_store, store
 from services.transcript.admission import admit
 from services.transcript.chain import (
     StoredEntry,
@@ -26,6 +26,7 @@ from services.transcript.chain import (
     seal_content,
     seal_head,
     seal_provider_id,
+    seal_redaction,
 )
 from services.transcript.reading import EntryReader, check_head, corrupt, show_entry
 
@@ -98,7 +99,9 @@ class Copier:
         check_head(self._ring, source, listed.head, listed.seal)
         found = listed.entries
         before = found.pop(0) if found[0].seq <= seq_after else None
-        reader = EntryReader(self._ring, source, is_deleted=False)
+        erased = [entry.seq for entry in found if entry.content is None]
+        redactions = await redaction_store.redactions(self._db, source, erased)
+        reader = EntryReader(self._ring, source, redactions, is_deleted=False)
         page, size, digest = _Page(before, found, []), 0, b"" if before is None else before.digest
         for expected, entry in enumerate(found, start=seq_after + 1):
             if entry.seq != expected:
@@ -134,6 +137,10 @@ class Copier:
         last = entries[-1]
         seal = seal_head(self._ring, key, StoredHead(last.seq, last.digest, epoch, False))
         await store.copy(connection, key, entries, names, epoch, seal)
+        erased = [entry for entry in entries if entry.content is None]
+        if erased:
+            seals = {e.seq: seal_redaction(self._ring, key, e.seq, e.commitment) for e in erased}
+            await redaction_store.insert(connection, key, seals)
         return last
 
     def _copied(
@@ -141,7 +148,10 @@ class Copier:
     ) -> tuple[StoredEntry, pb.EntryContent]:
         content = copied_content(message.content, key.thread_id)
         body = content.SerializeToString(deterministic=True)
-        sealed, committed = seal_content(self._ring, key, stored.seq, body)
+        if stored.content is None:
+            sealed, committed = None, stored.commitment  # redacted there, redacted here
+        else:
+            sealed, committed = seal_content(self._ring, key, stored.seq, body)
         unlinked = stored._replace(
             entry_id=ids.copied("entry", key.thread_id, stored.entry_id),
             turn_id=ids.copied("turn", key.thread_id, stored.turn_id),

@@ -1,5 +1,7 @@
 """Stored rows as messages of the contract; nothing passes that does not match its digest."""
 
+from collections.abc import Mapping
+
 from counterfoil.transcript.v1 import transcript_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1.reference_pb2 import Head
@@ -12,6 +14,7 @@ from services.transcript.chain import (
     ThreadKey,
     content_opener,
     head_holds,
+    is_redacted,
 )
 
 
@@ -35,8 +38,13 @@ def check_head(ring: SealRing, key: ThreadKey, head: StoredHead, seal: bytes) ->
 class EntryReader:
     """Reads stored entries of one thread into messages."""
 
-    def __init__(self, ring: SealRing, key: ThreadKey, *, is_deleted: bool) -> None:
-        """Content may be erased, then it is unset, only where the thread `is_deleted`."""
+    def __init__(
+        self, ring: SealRing, key: ThreadKey, redactions: Mapping[int, bytes], *, is_deleted: bool
+    ) -> None:
+        """Content may be erased, then it is unset, only where the thread `is_deleted` or the entry
+        has one of the seals of `redactions`."""
+        self._ring = ring
+        self._redactions = redactions
         self._key = key
         self._opened = content_opener(ring, key)
         self._is_deleted = is_deleted
@@ -52,7 +60,9 @@ class EntryReader:
             raise corrupt(entry.seq, "does not match its digest")
         if entry.content is not None:
             show_entry(entry, self._content(entry, entry.content), message)
-        elif self._is_deleted:
+        elif self._is_deleted or is_redacted(
+            self._ring, self._key, entry, self._redactions.get(entry.seq)
+        ):
             show_entry(entry, None, message)
         else:
             raise corrupt(entry.seq, "has lost its content")

@@ -61,6 +61,16 @@ id_map = sa.Table(
     sa.Index("id_map_event", "workspace_id", "session_id", "thread_id", "event_id"),
 )
 
+# Entries that were redacted: their content is erased as it should be.
+redactions = sa.Table(
+    "redactions",
+    metadata,
+    *_thread(),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    # The entry's commitment, sealed: only a holder of the key can say that it was redacted.
+    sa.Column("seal", sa.LargeBinary, nullable=False),
+)
+
 access = sa.Table(
     "access",
     metadata,
@@ -75,5 +85,8 @@ access = sa.Table(
     sa.Column("request_id", sa.Text, nullable=False),
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("digest", sa.LargeBinary, nullable=False),
+    # Of redactions: who asked, and why.
+    sa.Column("reader", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("purpose", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Index("access_thread", "workspace_id", "session_id", "thread_id", "accessed_at"),
 )

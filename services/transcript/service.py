@@ -16,7 +16,7 @@ from foundation.bootstrap import Kernel
 from foundation.errors import not_found
 from foundation.rpc import context as call
 from foundation.storage import Connection, Database, Record, SealBroken, SealRing
-from services.transcript import heads, store
+from services.transcript import heads, redaction_store, store
 from services.transcript.admission import admit, check_shape, extend
 from services.transcript.chain import (
     EPOCH_INFINITE,
@@ -37,6 +37,7 @@ from services.transcript.reading import (
     head_message,
     show_entry,
 )
+from services.transcript.redacting import redact
 from services.transcript.verification import StoredName, Verification
 
 Linked = tuple[StoredEntry, bytes | None]
@@ -137,6 +138,11 @@ class Transcript(TranscriptServiceServicer):
             await self._note(connection, key, "verify", result.head)
         return result
 
+    async def RedactEntry(
+        self, request: pb.RedactEntryRequest, context: object
+    ) -> pb.RedactEntryResponse:
+        return await redact(self._db, self._ring, request)
+
     async def CopyThread(
         self, request: pb.CopyThreadRequest, context: object
     ) -> pb.CopyThreadResponse:
@@ -176,7 +182,8 @@ class Transcript(TranscriptServiceServicer):
             if entry.epoch > head.epoch_max:
                 await heads.raise_epoch(connection, self._ring, key, head, entry.epoch)
         response = pb.AppendEntryResponse(created=False, head=head_message(head))
-        reader = EntryReader(self._ring, key, is_deleted=False)
+        redactions = await self._redactions(key, [store.entry_of(row)])
+        reader = EntryReader(self._ring, key, redactions, is_deleted=False)
         reader.read(store.entry_of(row), row["previous"], response.entry)
         return response
 
@@ -222,7 +229,9 @@ class Transcript(TranscriptServiceServicer):
         is_deleted: bool,
     ) -> None:
         """Add entries to the response."""
-        reader = EntryReader(self._ring, key, is_deleted=is_deleted)
+        linked = list(linked)
+        redactions = await self._redactions(key, [entry for entry, _ in linked])
+        reader = EntryReader(self._ring, key, redactions, is_deleted=is_deleted)
         bytes_read = 0
         for entry, previous in linked:
             reader.read(entry, previous, response.entries.add())
@@ -231,10 +240,16 @@ class Transcript(TranscriptServiceServicer):
                 bytes_read = 0
                 await asyncio.sleep(0)
 
+    async def _redactions(self, key: ThreadKey, entries: Iterable[StoredEntry]) -> dict[int, bytes]:
+        """Seals of the redactions of those that have no content."""
+        erased = [entry.seq for entry in entries if entry.content is None]
+        return await redaction_store.redactions(self._db, key, erased)
+
     async def _verify(self, connection: Connection, key: ThreadKey) -> pb.VerifyTranscriptResponse:
         row = await connection.fetchrow(store.HEAD, *key)
         head = store.head_of(row)
-        verification = Verification(self._ring, key, is_deleted=head.is_deleted)
+        redactions = await redaction_store.all_redactions(connection, key)
+        verification = Verification(self._ring, key, redactions, is_deleted=head.is_deleted)
         seq = -(2**62)  # below every seq, so that one that was made negative is seen too
         while page := await connection.fetch(store.PAGE, *key, seq, _PAGE_ENTRIES):
             through = page[-1]["seq"]

@@ -1,6 +1,6 @@
 """Recomputes a chain row by row and says what does not hold, and where."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from counterfoil.transcript.v1 import transcript_pb2 as pb
@@ -13,6 +13,7 @@ from services.transcript.chain import (
     ThreadKey,
     content_opener,
     head_holds,
+    is_redacted,
     open_provider_id,
 )
 
@@ -30,9 +31,13 @@ class StoredName(NamedTuple):
 class Verification:
     """Feed all rows in order with `add`, then call `finish`."""
 
-    def __init__(self, ring: SealRing, key: ThreadKey, *, is_deleted: bool) -> None:
-        """`is_deleted`: the head is a tombstone, so that erased content is as it should be."""
+    def __init__(
+        self, ring: SealRing, key: ThreadKey, redactions: Mapping[int, bytes], *, is_deleted: bool
+    ) -> None:
+        """`is_deleted`: the head is a tombstone, so that erased content is as it should be; so is
+        that of entries with one of the seals of `redactions`."""
         self._ring = ring
+        self._redactions = redactions
         self._key = key
         self._content = content_opener(ring, key)
         self._is_deleted = is_deleted
@@ -83,6 +88,9 @@ class Verification:
 
     def _open(self, entry: StoredEntry) -> tuple[bytes | None, bytes | None]:
         """Serialized content and the commitment to it; None where it is erased or broken."""
+        if is_redacted(self._ring, self._key, entry, self._redactions.get(entry.seq)):
+            self._find(entry.seq, "content: redacted", informational=True)
+            return None, None
         if entry.content is None:
             self._find(entry.seq, "content: erased", informational=self._is_deleted)
             return None, None

@@ -655,6 +655,64 @@ class CopyThreadResponse(_message.Message):
 Global___CopyThreadResponse: _TypeAlias = CopyThreadResponse  # noqa: Y015
 
 @_typing.final
+class RedactEntryRequest(_message.Message):
+    """RedactEntryRequest names an entry, and who asks for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    READER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """Sequence of the entry."""
+    reader: _builtins.str
+    """Who redacts, for the access record; 1 to 128 characters."""
+    reason: _builtins.str
+    """Why, for the access record; 1 to 512 characters."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        seq: _builtins.int = ...,
+        reader: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reader", b"reader", "reason", b"reason", "seq", b"seq", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactEntryRequest: _TypeAlias = RedactEntryRequest  # noqa: Y015
+
+@_typing.final
+class RedactEntryResponse(_message.Message):
+    """RedactEntryResponse says whether anything was there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREATED_FIELD_NUMBER: _builtins.int
+    created: _builtins.bool
+    """Whether this call erased it; false when it had been redacted before."""
+    def __init__(
+        self,
+        *,
+        created: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactEntryResponse: _TypeAlias = RedactEntryResponse  # noqa: Y015
+
+@_typing.final
 class VerifyTranscriptRequest(_message.Message):
     """VerifyTranscriptRequest names a thread."""
 

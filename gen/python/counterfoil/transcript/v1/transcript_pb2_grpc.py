@@ -61,6 +61,11 @@ class TranscriptServiceStub:
                 request_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptResponse.FromString,
                 _registered_method=True)
+        self.RedactEntry = channel.unary_unary(
+                '/counterfoil.transcript.v1.TranscriptService/RedactEntry',
+                request_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.RedactEntryRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.RedactEntryResponse.FromString,
+                _registered_method=True)
         self.CopyThread = channel.unary_unary(
                 '/counterfoil.transcript.v1.TranscriptService/CopyThread',
                 request_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.CopyThreadRequest.SerializeToString,
@@ -116,6 +121,15 @@ class TranscriptServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RedactEntry(self, request, context):
+        """RedactEntry erases the content of an input, a note or a continuation for good. Its link in the chain stays, and a sealed record says that the content
+        is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access record.
+        Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CopyThread(self, request, context):
         """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, round and content. Ids of
         entries, turns and use events are derived anew for this thread; operations keep theirs, as the model may have been told them. What names the
@@ -161,6 +175,11 @@ def add_TranscriptServiceServicer_to_server(servicer, server):
                     servicer.VerifyTranscript,
                     request_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptRequest.FromString,
                     response_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptResponse.SerializeToString,
+            ),
+            'RedactEntry': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedactEntry,
+                    request_deserializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.RedactEntryRequest.FromString,
+                    response_serializer=counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.RedactEntryResponse.SerializeToString,
             ),
             'CopyThread': grpc.unary_unary_rpc_method_handler(
                     servicer.CopyThread,
@@ -310,6 +329,33 @@ class TranscriptService:
             '/counterfoil.transcript.v1.TranscriptService/VerifyTranscript',
             counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptRequest.SerializeToString,
             counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.VerifyTranscriptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedactEntry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.transcript.v1.TranscriptService/RedactEntry',
+            counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.RedactEntryRequest.SerializeToString,
+            counterfoil_dot_transcript_dot_v1_dot_transcript__pb2.RedactEntryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,6 +34,11 @@ class TranscriptServiceStub:
     """ResolveMapping finds the other names of a tool call by any one of them. Reads only; leaves an access record. Fails with NOT_FOUND."""
     VerifyTranscript: _aio.UnaryUnaryMultiCallable[_transcript_pb2.VerifyTranscriptRequest, _transcript_pb2.VerifyTranscriptResponse]
     """VerifyTranscript recomputes the thread's chain end to end and compares it with the head row. Reads only; leaves an access record with the head."""
+    RedactEntry: _aio.UnaryUnaryMultiCallable[_transcript_pb2.RedactEntryRequest, _transcript_pb2.RedactEntryResponse]
+    """RedactEntry erases the content of an input, a note or a continuation for good. Its link in the chain stays, and a sealed record says that the content
+    is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access record.
+    Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
+    """
     CopyThread: _aio.UnaryUnaryMultiCallable[_transcript_pb2.CopyThreadRequest, _transcript_pb2.CopyThreadResponse]
     """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, round and content. Ids of
     entries, turns and use events are derived anew for this thread; operations keep theirs, as the model may have been told them. What names the
@@ -94,6 +99,17 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_transcript_pb2.VerifyTranscriptRequest, _abc.Awaitable[_transcript_pb2.VerifyTranscriptResponse]],
     ) -> _abc.Awaitable[_transcript_pb2.VerifyTranscriptResponse]:
         """VerifyTranscript recomputes the thread's chain end to end and compares it with the head row. Reads only; leaves an access record with the head."""
+
+    @_abc_1.abstractmethod
+    def RedactEntry(
+        self,
+        request: _transcript_pb2.RedactEntryRequest,
+        context: _aio.ServicerContext[_transcript_pb2.RedactEntryRequest, _abc.Awaitable[_transcript_pb2.RedactEntryResponse]],
+    ) -> _abc.Awaitable[_transcript_pb2.RedactEntryResponse]:
+        """RedactEntry erases the content of an input, a note or a continuation for good. Its link in the chain stays, and a sealed record says that the content
+        is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access record.
+        Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
+        """
 
     @_abc_1.abstractmethod
     def CopyThread(
