@@ -29,6 +29,8 @@ _HOST = "127.0.0.1"
 _BUCKET = "counterfoil"
 _REGION = "us-east-1"
 _MARK = "started"
+_VOLUME_MB = 128
+_VOLUMES_MAX = 50_000
 _READY_S = 30.0
 _GONE_S = 10.0
 _TRIES = 3
@@ -136,6 +138,8 @@ def _launch(
     command += ["mini", f"-dir={folder / 'data'}", f"-ip={_HOST}", f"-ip.bind={_HOST}"]
     command += ["-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += ["-master.telemetry=false"]
+    # Else it counts the free disk in volumes at its start, and refuses objects when there are none.
+    command += [f"-volume.max={_VOLUMES_MAX}", f"-master.volumeSizeLimitMB={_VOLUME_MB}"]
     for part, port, grpc in zip(_PARTS, ports[::2], ports[1::2], strict=True):
         command += [f"-{part}.port={port}", f"-{part}.port.grpc={grpc}"]
     log = folder / "seaweedfs.log"
