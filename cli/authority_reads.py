@@ -1,8 +1,5 @@
-"""What journal and context know, for operators: with the service key, of any workspace."""
+"""What the journal knows, for operators: with the service key, of any workspace."""
 
-import sys
-
-from counterfoil.context.v1 import context_pb2, context_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.ledger.v1 import turn_pb2, turn_pb2_grpc
 from counterfoil.types.v1.reference_pb2 import ThreadRef
@@ -26,15 +23,6 @@ _OPERATION_COLUMNS = {
     "started_at": "STARTED",
     "snapshot_id": "SNAPSHOT",
 }
-_SNAPSHOT_COLUMNS = {
-    "id": "SNAPSHOT",
-    "turn_id": "TURN",
-    "round": "ROUND",
-    "attempt": "ATTEMPT",
-    "transcript_seq": "TRANSCRIPT",
-    "request_bytes": "BYTES",
-    "input_tokens_estimate": "TOKENS (ESTIMATE)",
-}
 
 _KINDS = enum_literals(journal_pb2.OperationKind.DESCRIPTOR)
 _STATES = enum_literals(journal_pb2.OperationState.DESCRIPTOR)
@@ -45,7 +33,7 @@ async def list_operations(
     settings: Settings, session_id: str, reader: str, purpose: str, form: Form
 ) -> None:
     """Prints the session's operations; the journal records who looked. Raises Failure, OSError."""
-    thread = await _thread(settings, session_id)
+    thread = await thread_of(settings, session_id)
     request = journal_pb2.InspectOperationsRequest(thread=thread, reader=reader, purpose=purpose)
     async with channel(settings, "journal", service_key(settings)) as journal:
         stub = journal_pb2_grpc.JournalServiceStub(journal.as_channel())
@@ -54,37 +42,8 @@ async def list_operations(
     output.rows(form, rows, _OPERATION_COLUMNS, "Nothing was executed yet.")
 
 
-async def list_snapshots(settings: Settings, session_id: str, form: Form) -> None:
-    """Prints the session's snapshots. Raises Failure, OSError."""
-    thread = await _thread(settings, session_id)
-    async with channel(settings, "context", service_key(settings)) as context:
-        stub = context_pb2_grpc.ContextServiceStub(context.as_channel())
-        found = await stub.ListSnapshots(context_pb2.ListSnapshotsRequest(thread=thread))
-    rows = [_snapshot(one) for one in found.snapshots]
-    output.rows(form, rows, _SNAPSHOT_COLUMNS, "The model was not asked yet.")
-
-
-async def show_snapshot(
-    settings: Settings, snapshot_id: str, form: Form, *, whole_request: bool
-) -> None:
-    """Prints a snapshot, or its request. Raises Failure: CORRUPT when the digest differs."""
-    async with channel(settings, "context", service_key(settings)) as context:
-        stub = context_pb2_grpc.ContextServiceStub(context.as_channel())
-        located = await stub.LocateSnapshot(
-            context_pb2.LocateSnapshotRequest(snapshot_id=snapshot_id)
-        )
-        rebuilt = await stub.Rebuild(
-            context_pb2.RebuildRequest(thread=located.thread, snapshot_id=snapshot_id)
-        )
-    if whole_request:
-        sys.stdout.buffer.write(rebuilt.body)
-        sys.stdout.buffer.flush()
-        return
-    where = {"session_id": located.thread.session_id, "thread_id": located.thread.thread_id}
-    output.facts(form, {**_snapshot(rebuilt.snapshot), **where, "rebuilt": "the same bytes"})
-
-
-async def _thread(settings: Settings, session_id: str) -> ThreadRef:
+async def thread_of(settings: Settings, session_id: str) -> ThreadRef:
+    """A session's primary thread, in any workspace. Raises Failure, OSError."""
     async with channel(settings, "ledger", service_key(settings)) as ledger:
         stub = turn_pb2_grpc.TurnServiceStub(ledger.as_channel())
         found = await stub.LocateThread(turn_pb2.LocateThreadRequest(session_id=session_id))
@@ -112,20 +71,6 @@ def _operation(operation: journal_pb2.Operation, *, content: bool) -> Row:
         body = operation.projection.body
         row["projection"] = parse(body) if body else None
     return row
-
-
-def _snapshot(snapshot: context_pb2.SnapshotSummary) -> Row:
-    return {
-        "id": snapshot.id,
-        "turn_id": snapshot.turn_id,
-        "round": snapshot.round,
-        "attempt": f"{snapshot.attempt.epoch}.{snapshot.attempt.number}",
-        "transcript_seq": snapshot.transcript_head.seq,
-        "transcript_digest": snapshot.transcript_head.digest.hex(),
-        "request_digest": snapshot.request_digest.hex(),
-        "request_bytes": snapshot.request_bytes,
-        "input_tokens_estimate": snapshot.input_tokens_estimate,
-    }
 
 
 def _time(set_: bool, value: Timestamp) -> str | None:

@@ -9,37 +9,62 @@ from cli.output import Form, Output
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Look at requests to the model, as an operator; `show` leaves an access record.",
+    help="Look at requests to the model, as an operator; `show` and `diff` leave access records.",
 )
+
+_EXAMPLE = "snap_01m8n2v7jq9f1w3c5t8xk0r6ah"
+
+Snapshot = Annotated[str, typer.Argument(help="Snapshot id, snap_…")]
 
 
 @app.command("list", epilog="Example: counterfoil context list sesn_01m8n2v7jq9f1w3c5t8xk0r6ah")
 def list_(
     session: Annotated[str, typer.Argument(help="Session id, sesn_…")],
+    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1000,
     output: Output = Form.TABLE,
 ) -> None:
-    """List the snapshots of a session, the oldest first: one for each attempt to ask the model."""
-    from cli import authority_reads
+    """List the snapshots of a session, the oldest first: one for each attempt to ask the model.
 
-    main_loop(authority_reads.list_snapshots(read_settings(), session, output))
+    OUTCOME is what became of the request: answered, failed, lost (started, end not known), sent
+    (not ended yet) or not_sent. HISTORY says what was recorded so that it fits: pruned results,
+    compacted beginnings, images_omitted.
+    """
+    from cli import context_reads
+
+    wanted = context_reads.Wanted(session, newest, limit)
+    main_loop(context_reads.list_snapshots(read_settings(), wanted, output))
 
 
-@app.command(
-    epilog="Example: counterfoil context show snap_01m8n2v7jq9f1w3c5t8xk0r6ah --request | jq ."
-)
+@app.command(epilog=f"Example: counterfoil context show {_EXAMPLE} --request | jq .")
 def show(
-    snapshot: Annotated[str, typer.Argument(help="Snapshot id, snap_…")],
+    snapshot: Snapshot,
     request: Annotated[
         bool, typer.Option("--request", help="Print the request's exact bytes, and nothing else.")
     ] = False,
     output: Output = Form.TABLE,
 ) -> None:
-    """Build a request again, compare it with its stored digest, and say what it covered.
+    """Build a request again, compare it with its stored digest, and say what it was made of.
 
     Exit code 1 when the bytes are not those that were sent.
     """
-    from cli import authority_reads
+    from cli import context_reads
 
-    main_loop(
-        authority_reads.show_snapshot(read_settings(), snapshot, output, whole_request=request)
-    )
+    main_loop(context_reads.show_snapshot(read_settings(), snapshot, output, whole_request=request))
+
+
+@app.command(epilog=f"Example: counterfoil context diff {_EXAMPLE} {_EXAMPLE[:-1]}j")
+def diff(
+    snapshot: Snapshot,
+    other: Annotated[str, typer.Argument(help="Another snapshot of the same session, snap_…")],
+    output: Output = Form.TABLE,
+) -> None:
+    """Build two requests of a session again, and say where they differ first and why.
+
+    The cause `appended` is the usual one: nothing that both hold differs, so the provider's prompt
+    cache holds. Every other cause names a change of the session or a record of the context
+    service: parameters, profile, system, tools, checkpoint, transition, withheld, summary.
+    """
+    from cli import context_reads
+
+    main_loop(context_reads.diff_snapshots(read_settings(), snapshot, other, output))

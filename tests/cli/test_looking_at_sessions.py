@@ -73,16 +73,33 @@ async def test_a_request_is_shown_byte_for_byte_and_operators_leave_records(chat
     about = (await look(system, *show, "-o", "json")).rows[0]
     assert about == {**snapshot, **about}
     assert about["session_id"] == chat.id
+    assert about["recipe"]["tools"][0]["name"] == "record"
     await look(system, "journal", "list", chat.id, "--purpose", "ticket 7")
     assert await _one(system, "journal", "purpose") == "ticket 7"
     assert await _one(system, "context", "snapshot_id") == snapshot["id"]
+
+
+async def test_two_requests_are_compared(chat: Chat) -> None:
+    system = chat.system
+    list_ = ("context", "list", chat.id, "-o", "json")
+    listed, newest = await look(system, *list_), await look(system, *list_, "--newest", "--limit=1")
+    first, second = [row["id"] for row in listed.rows]
+    assert [row["id"] for row in newest.rows] == [second]
+    found = (await look(system, "context", "diff", first, second, "-o", "json")).rows[0]
+    assert (found["cause"], found["first_difference"]) == ("appended", None)
+    assert found["shared_blocks"] == found["blocks"] < found["other_blocks"]
+    table = await look(system, "context", "diff", second, first)
+    assert table.code == 0, table.err
+    assert "appended" in table.out
 
 
 NOT_THERE = (
     (("sessions", "events", "sesn_none"), "session sesn_none was not found"),
     (("sessions", "tail", "sesn_none"), "session sesn_none was not found"),
     (("journal", "list", "sesn_none"), "session sesn_none was not found"),
+    (("context", "list", "sesn_none"), "session sesn_none was not found"),
     (("context", "show", "snap_none"), "snapshot snap_none was not found"),
+    (("context", "diff", "snap_none", "snap_none"), "snapshot snap_none was not found"),
     (("sessions", "list", "--status", "odd"), "one of idle, running"),
 )
 
