@@ -3,6 +3,7 @@
 import json
 
 import httpx2
+from counterfoil.files.v1 import artifacts_pb2, artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import reference_pb2
@@ -21,7 +22,7 @@ from tests.laws.forking import (
     thread_of,
     turn,
 )
-from tests.support.chat import INTERRUPT, Chat, is_idle, message, types_of
+from tests.support.chat import INTERRUPT, Chat, is_idle, message, result, types_of
 from tests.support.invariants import check_chains, check_everything
 from tests.support.model import script, text, use
 from tests.support.system import System
@@ -257,3 +258,28 @@ async def test_a_fork_runs_tools_and_is_verified_like_every_session(
     fork = await chat.fork()
     await turn(fork, CALLS)
     await check_everything(fork, await fork.history(), all_requests=False)
+
+
+async def test_a_fork_owns_what_its_history_refers_to(running_system: System) -> None:
+    chat, _ = await talk(running_system)
+    long = "<long>" + "x" * 150_000
+    async with chat.stream() as stream:
+        await chat.send(message(script({"content": [use("decide", text="a")]})))
+        asks = (await stream.until(is_idle))[-1]
+        await chat.send(result(asks["stop_reason"]["event_ids"][0], long))
+        await stream.until(is_idle)
+    fork = await chat.fork()
+    found = await request_of(fork, PROBE)
+    assert found.body == (await request_of(chat, PROBE)).body
+    assert long.encode() not in found.body
+    await chat.client.beta.sessions.delete(chat.id)
+    await erased(chat)
+    artifacts = artifacts_pb2_grpc.ArtifactServiceStub(running_system.channel("files"))
+    thread = await thread_of(fork)
+    owner = {"workspace_id": thread.workspace_id, "session_id": fork.id}
+    listed = await artifacts.ListArtifacts(artifacts_pb2.ListArtifactsRequest(**owner))
+    (owned,) = listed.artifacts
+    read = artifacts_pb2.ReadArtifactRequest(**owner, artifact_id=owned.artifact.id)
+    assert (await artifacts.ReadArtifact(read)).body == long.encode()
+    inner = await fork.fork()
+    assert (await request_of(inner, PLAIN)).body == (await request_of(fork, PLAIN)).body
