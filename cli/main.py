@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -255,6 +256,41 @@ def verify(
         kept = operator.Kept(log=head, transcript=transcript_head)
         if not await operator.verify(read_settings(), session, kept, output, requests=requests):
             raise typer.Exit(1)
+
+    main_loop(work())
+
+
+@app.command(epilog="Example: counterfoil export sesn_01m8n2v7jq9f1w3c5t8xk0r6ah --output s.jsonl")
+def export(
+    session: Annotated[str, typer.Argument(help="Session id, sesn_…")],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write; standard output without it.")
+    ] = None,
+) -> None:
+    """Write everything that a session is as lines of JSON, with the key in COUNTERFOIL_API_KEY.
+
+    The file holds the conversation in readable form, with what proves it: keep it as you would
+    keep the database.
+    """
+    from cli.export_commands import export_session
+
+    main_loop(export_session(read_settings(), session, output))
+
+
+@app.command("import", epilog="Example: counterfoil import s.jsonl")
+def import_(
+    file: Annotated[str, typer.Argument(help="An exported file; - for standard input.")],
+) -> None:
+    """Take an exported session in, as an operator, into an installation that does not have it.
+
+    Ids, positions, times and digests stay what they are, and the session goes on here. Nothing is
+    written unless the file is whole; an import that was cut off is simply repeated.
+    """
+    from cli.importing.sending import import_session
+
+    async def work() -> None:
+        session_id = await import_session(read_settings(), file)
+        typer.echo(f"{session_id} is here. Verify it: counterfoil verify {session_id}")
 
     main_loop(work())
 

@@ -17,7 +17,7 @@ from foundation.storage import ConfigurationError, SealRing
 _HEALTH_SECONDS = 2.0
 
 PUBLIC_SERVICES = ("registry", "ledger", "context")
-"""Services that the gateway calls."""
+"""Services without which the gateway is not ready; exports need the others, too."""
 
 _log = structlog.get_logger("counterfoil.process")
 

@@ -1,14 +1,14 @@
 """The ASGI application: find the route, translate, call, translate back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 import grpc
 import structlog
 from counterfoil.context.v1 import snapshots_pb2
-from counterfoil.ledger.v1 import session_pb2
+from counterfoil.ledger.v1 import export_pb2, session_pb2
 from counterfoil.registry.v1 import agent_pb2, environment_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from google.protobuf.message import Message as Proto
@@ -20,7 +20,7 @@ from foundation.idempotency import METADATA
 from foundation.json import InvalidJson
 from foundation.json.errors import clip
 from foundation.rpc.admission import unauthenticated
-from gateway import frames, pages
+from gateway import exports, frames, pages
 from gateway.answers import Answer, Headers, document, failure_answer, json_answer, unexpected
 from gateway.exchange import ClientGoneError, Exchange, Receive, Scope, Send
 from gateway.limits import Limiter, Rates
@@ -36,6 +36,7 @@ CONTRACTS: tuple[Any, ...] = (
     environment_pb2.DESCRIPTOR,
     session_pb2.DESCRIPTOR,
     snapshots_pb2.DESCRIPTOR,
+    export_pb2.DESCRIPTOR,
 )
 """The contracts with public services."""
 
@@ -59,8 +60,10 @@ class Endpoint:
         self.streams = bool(route.method.server_streaming)
         if route.method.client_streaming:
             raise BindingError(f"{route.rpc}: REST has no streams of requests")
-        if self.streams and self.transcoder.response_type is not session_pb2.StreamEventsResponse:
-            raise BindingError(f"{route.rpc}: only event streams can be server-sent events")
+        self.exports = self.transcoder.response_type is export_pb2.ExportLedgerResponse
+        events = self.transcoder.response_type is session_pb2.StreamEventsResponse
+        if self.streams and not (events or self.exports):
+            raise BindingError(f"{route.rpc}: only events and exports are streams")
         untyped: Any = channel
         kind = untyped.unary_stream if self.streams else untyped.unary_unary
         self.call: Any = kind(
@@ -80,9 +83,11 @@ class Gateway:
         endpoints: dict[Route, Endpoint],
         readiness: Readiness,
         *,
+        exported: Sequence[exports.Following] = (),
         ping_seconds: float = PING_SECONDS,
         rates: Rates | None = None,
     ) -> None:
+        self._exported = exported
         self._retries = Retries()
         self._limiter = Limiter(rates or Rates())
         self._endpoints = endpoints
@@ -144,7 +149,9 @@ class Gateway:
             raise unauthenticated()
         if self._limiter.active:
             self._limiter.take(exchange.credential, reads=verb == "GET")
-        if endpoint.streams:
+        if endpoint.exports:
+            await self._export(exchange, endpoint, match)
+        elif endpoint.streams:
             await self._stream(exchange, endpoint, match)
         elif verb == "POST" and not exchange.header(METADATA):
             body = await exchange.body()
@@ -181,6 +188,14 @@ class Gateway:
         if not failing:
             return document(200, {"status": "ready"})
         return document(503, {"status": "not ready", "failing": failing})
+
+    async def _export(self, exchange: Exchange, endpoint: Endpoint, match: Match) -> None:
+        request = endpoint.transcoder.request(match.values, exchange.query, b"")
+        metadata = exchange.metadata()
+        first = endpoint.call(request, metadata=metadata)
+        await exports.serve(
+            exchange, exports.joined(first, self._exported, match.values[0], metadata)
+        )
 
     async def _stream(self, exchange: Exchange, endpoint: Endpoint, match: Match) -> None:
         session_id = match.values[0]
@@ -222,7 +237,8 @@ def create_app(
         if route.owner not in owners:
             owners[route.owner] = channels(route.owner)
         endpoints[route] = Endpoint(route, owners[route.owner])
-    return Gateway(endpoints, readiness, ping_seconds=ping_seconds, rates=rates)
+    exported = exports.following(channels)
+    return Gateway(endpoints, readiness, exported=exported, ping_seconds=ping_seconds, rates=rates)
 
 
 async def _unary(exchange: Exchange, endpoint: Endpoint, match: Match, body: bytes) -> Answer:

@@ -1,8 +1,9 @@
 """Who may call what. Public services take workspace keys, internal ones the service credential.
 
-A service is public when one of its methods has a REST binding in the contract, so the contract
-alone decides. None → UNAUTHENTICATED, the wrong kind → PERMISSION_DENIED (internal) or
-UNAUTHENTICATED (public: a service credential belongs to no workspace).
+A service is public when one of its methods has a REST binding in the contract, or when it has the
+option `workspace_key`, so the contract alone decides. None → UNAUTHENTICATED, the wrong kind →
+PERMISSION_DENIED (internal) or UNAUTHENTICATED (public: a service credential belongs to no
+workspace).
 """
 
 import hmac
@@ -10,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from counterfoil.types.v1 import annotations_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
@@ -40,7 +42,9 @@ Authenticate = Callable[[str], Awaitable[Principal | None]]
 
 
 def is_public(service: ServiceDescriptor) -> bool:
-    """Whether a service has a REST binding, and so belongs to the public surface."""
+    """Whether a service belongs to the public surface: through a REST binding, or by its option."""
+    if service.GetOptions().Extensions[annotations_pb2.workspace_key]:
+        return True
     return any(m.GetOptions().HasExtension(http_binding) for m in service.methods)
 
 

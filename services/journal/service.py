@@ -16,7 +16,7 @@ from foundation.bootstrap import Kernel
 from foundation.errors import invalid
 from foundation.rpc import context as call
 from foundation.storage import Database, Record, SealRing
-from services.journal import drafts, store
+from services.journal import drafts, export_service, store
 from services.journal.concluding import Concluder
 from services.journal.copying import Copier
 from services.journal.drafts import Draft, Outcome, check_kind
@@ -43,6 +43,7 @@ async def start(kernel: Kernel) -> None:
     artifacts = artifacts_pb2_grpc.ArtifactServiceStub(kernel.channel("files"))
     projecting = Projecting(load(kernel.settings.redaction_file), Staging(artifacts))
     kernel.register(add_JournalServiceServicer_to_server, Journal(db, kernel.ring, projecting))
+    export_service.register(kernel, db)
 
 
 class Journal(JournalServiceServicer):

@@ -331,6 +331,11 @@ WITH fence AS (
 SELECT 1 FROM fence
 """
 
+PUT_FENCE = """
+INSERT INTO journal.fences (workspace_id, session_id, thread_id, epoch_max, is_deleted)
+VALUES ($1, $2, $3, $4, FALSE)
+"""
+
 BURY = """
 INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
 VALUES ($1, $2, $3, 9223372036854775807, TRUE)

@@ -1,6 +1,5 @@
 """gRPC in and out of the ledger."""
 
-import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,20 @@ from counterfoil.tools.v1 import tools_pb2_grpc
 from foundation import measures
 from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import workspace
-from services.ledger import boundaries, counting, interrupt, lease_store, session_store, typed
+from services.ledger import (
+    boundaries,
+    counting,
+    export_service,
+    interrupt,
+    lease_store,
+    session_store,
+    typed,
+)
 from services.ledger.attach import Attachments
 from services.ledger.definitions import Definitions
 from services.ledger.dispatcher import Dispatcher
 from services.ledger.forks import Forks
+from services.ledger.ids import is_id, known
 from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
@@ -35,8 +43,6 @@ from services.ledger.verify import Verifier
 
 if TYPE_CHECKING:
     from foundation.bootstrap import Kernel
-
-_ID = re.compile(r"[a-z]{1,16}_[0-9a-z]{26}")
 
 
 async def start(kernel: "Kernel") -> None:
@@ -76,6 +82,7 @@ async def start(kernel: "Kernel") -> None:
             verifier,
         ),
     )
+    export_service.register(kernel, db, verifier)
     kernel.watch(measures.STREAMS.watch(lambda: hub.subscribers, "ledger"))
     kernel.watch(measures.QUEUE_AGE.watch_async(lambda: lease_store.queue_age(db)))
     kernel.spawn(hub.run(), "ledger-hub")
@@ -118,7 +125,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def GetSession(
         self, request: session_pb2.GetSessionRequest, context: Any
     ) -> session_pb2.GetSessionResponse:
-        session = await self._sessions.get(workspace(), _known(request.session_id))
+        session = await self._sessions.get(workspace(), known(request.session_id))
         return session_pb2.GetSessionResponse(session=session)
 
     async def ListSessions(
@@ -129,27 +136,27 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def UpdateSession(
         self, request: session_pb2.UpdateSessionRequest, context: Any
     ) -> session_pb2.UpdateSessionResponse:
-        _known(request.session_id)
+        known(request.session_id)
         session = await self._sessions.update(workspace(), request)
         return session_pb2.UpdateSessionResponse(session=session)
 
     async def ArchiveSession(
         self, request: session_pb2.ArchiveSessionRequest, context: Any
     ) -> session_pb2.ArchiveSessionResponse:
-        session = await self._sessions.archive(workspace(), _known(request.session_id))
+        session = await self._sessions.archive(workspace(), known(request.session_id))
         return session_pb2.ArchiveSessionResponse(session=session)
 
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: Any
     ) -> session_pb2.DeleteSessionResponse:
-        await self._sessions.delete(workspace(), _known(request.session_id))
+        await self._sessions.delete(workspace(), known(request.session_id))
         return session_pb2.DeleteSessionResponse(id=request.session_id)
 
     async def ForkSession(
         self, request: session_pb2.ForkSessionRequest, context: Any
     ) -> session_pb2.ForkSessionResponse:
-        _known(request.session_id)
-        if request.HasField("at_event_id") and _ID.fullmatch(request.at_event_id) is None:
+        known(request.session_id)
+        if request.HasField("at_event_id") and not is_id(request.at_event_id):
             raise boundaries.unknown(request.at_event_id)
         session = await self._forks.fork(workspace(), request)
         return session_pb2.ForkSessionResponse(session=session)
@@ -157,20 +164,20 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def SubmitEvents(
         self, request: session_pb2.SubmitEventsRequest, context: Any
     ) -> session_pb2.SubmitEventsResponse:
-        data = await self._sessions.submit(workspace(), _known(request.session_id), request.events)
+        data = await self._sessions.submit(workspace(), known(request.session_id), request.events)
         return session_pb2.SubmitEventsResponse(data=data)
 
     async def ListEvents(
         self, request: session_pb2.ListEventsRequest, context: Any
     ) -> session_pb2.ListEventsResponse:
-        await self._check_thread(workspace(), _known(request.session_id), request.thread_id)
+        await self._check_thread(workspace(), known(request.session_id), request.thread_id)
         response = await self._history.list_events(workspace(), request)
         return typed.page(response) if request.typed else response
 
     def StreamEvents(
         self, request: session_pb2.StreamEventsRequest, context: Any
     ) -> AsyncIterator[session_pb2.StreamEventsResponse]:
-        _known(request.session_id)
+        known(request.session_id)
         chosen = self._stream_thread if request.thread_id else self._hub.stream
         responses = chosen(workspace(), request)
         return typed.stream(responses) if request.typed else responses
@@ -178,32 +185,32 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def ListPendingActions(
         self, request: inspection_pb2.ListPendingActionsRequest, context: Any
     ) -> inspection_pb2.ListPendingActionsResponse:
-        return await self._inspection.pending_actions(workspace(), _known(request.session_id))
+        return await self._inspection.pending_actions(workspace(), known(request.session_id))
 
     async def VerifySession(
         self, request: inspection_pb2.VerifySessionRequest, context: Any
     ) -> inspection_pb2.VerifySessionResponse:
-        _known(request.session_id)
+        known(request.session_id)
         return await self._inspection.verify(workspace(), request)
 
     async def ListThreads(
         self, request: session_pb2.ListThreadsRequest, context: Any
     ) -> session_pb2.ListThreadsResponse:
-        _known(request.session_id)
+        known(request.session_id)
         threads = await self._sessions.threads(workspace(), request)
         return session_pb2.ListThreadsResponse(data=threads)
 
     async def GetThread(
         self, request: session_pb2.GetThreadRequest, context: Any
     ) -> session_pb2.GetThreadResponse:
-        session_id, thread_id = _known(request.session_id), request.thread_id
+        session_id, thread_id = known(request.session_id), request.thread_id
         thread = await self._sessions.thread(workspace(), session_id, thread_id)
         return session_pb2.GetThreadResponse(thread=thread)
 
     async def ArchiveThread(
         self, request: session_pb2.ArchiveThreadRequest, context: Any
     ) -> session_pb2.ArchiveThreadResponse:
-        session_id, thread_id = _known(request.session_id), request.thread_id
+        session_id, thread_id = known(request.session_id), request.thread_id
         thread = await self._sessions.archive_thread(workspace(), session_id, thread_id)
         return session_pb2.ArchiveThreadResponse(thread=thread)
 
@@ -276,7 +283,7 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
     async def ReleaseTurn(
         self, request: turn_pb2.ReleaseTurnRequest, context: Any
     ) -> turn_pb2.ReleaseTurnResponse:
-        turn_id = _known(request.turn_id, "turn")
+        turn_id = known(request.turn_id, "turn")
         thread = await session_store.home_of_turn(self._lanes.db, turn_id)
         async with self._lanes.change(
             "ledger.release_turn", thread.workspace_id, thread.session_id
@@ -290,7 +297,7 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
     async def VerifyLog(
         self, request: turn_pb2.VerifyLogRequest, context: Any
     ) -> turn_pb2.VerifyLogResponse:
-        thread = await session_store.home_of_session(self._lanes.db, _known(request.session_id))
+        thread = await session_store.home_of_session(self._lanes.db, known(request.session_id))
         if request.workspace_id and request.workspace_id != thread.workspace_id:
             raise not_found("session", request.session_id)
         response = await self._verifier.verify(thread.workspace_id, thread.session_id)
@@ -301,7 +308,7 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
         self, request: turn_pb2.LocateThreadRequest, context: Any
     ) -> turn_pb2.LocateThreadResponse:
         thread = await session_store.home_of_session(
-            self._lanes.db, _known(request.session_id), request.workspace_id
+            self._lanes.db, known(request.session_id), request.workspace_id
         )
         return turn_pb2.LocateThreadResponse(thread=thread)
 
@@ -310,10 +317,3 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
     ) -> turn_pb2.FinishDeletionResponse:
         await self._sessions.finish_deletion(request.thread)
         return turn_pb2.FinishDeletionResponse()
-
-
-def _known(id: str, what: str = "session") -> str:
-    """The id, unless it cannot be one of ours: such text never reaches the database."""
-    if _ID.fullmatch(id) is None:
-        raise not_found(what, id[:80])
-    return id

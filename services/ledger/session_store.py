@@ -154,8 +154,8 @@ def insertion(ring: SealRing, new: NewSession) -> tuple[str, tuple[object, ...]]
         new.session.environment_id,
         new.session.agent.id,
         new.session.agent.name.encode(),
-        ring.seal(_pinned(new.session), *_identity("pinned", new.workspace_id, id_)),
-        ring.seal(new.runtime.SerializeToString(), *_identity("runtime", new.workspace_id, id_)),
+        ring.seal(_pinned(new.session), *identity("pinned", new.workspace_id, id_)),
+        ring.seal(new.runtime.SerializeToString(), *identity("runtime", new.workspace_id, id_)),
         session_pb2.SESSION_STATUS_IDLE,
         new.created_at,
         Ended.COMMITTED,
@@ -203,8 +203,8 @@ async def get(reader: Reader, workspace_id: str, session_id: str) -> Record:
 def pinned(ring: SealRing, workspace_id: str, row: Record) -> session_pb2.Session:
     """What clients read of a session that at most an update changes: agent, title, metadata, and
     where it was forked."""
-    identity = _identity("pinned", workspace_id, row["session_id"])
-    return session_pb2.Session.FromString(ring.open(row["pinned"], *identity))
+    bound = identity("pinned", workspace_id, row["session_id"])
+    return session_pb2.Session.FromString(ring.open(row["pinned"], *bound))
 
 
 async def runtimes(
@@ -216,7 +216,7 @@ async def runtimes(
     assert row is not None
 
     def open_(column: str) -> runtime_pb2.SessionRuntime:
-        opened = ring.open(row[column], *_identity(column, workspace_id, session_id))
+        opened = ring.open(row[column], *identity(column, workspace_id, session_id))
         return runtime_pb2.SessionRuntime.FromString(opened)
 
     before = None if row["runtime_before"] is None else open_("runtime_before")
@@ -228,7 +228,7 @@ async def update(
 ) -> None:
     """Replace what clients read of a locked session."""
     key = lane.session.workspace_id, lane.session.session_id
-    await connection.execute(_UPDATE, *key, ring.seal(_pinned(kept), *_identity("pinned", *key)))
+    await connection.execute(_UPDATE, *key, ring.seal(_pinned(kept), *identity("pinned", *key)))
 
 
 async def replace_runtime(
@@ -241,11 +241,11 @@ async def replace_runtime(
         current, before, before_through = await runtimes(connection, ring, *key)
         through = front.input_position
         kept = before if before is not None and through <= before_through else current
-        sealed = ring.seal(kept.SerializeToString(), *_identity("runtime_before", *key))
+        sealed = ring.seal(kept.SerializeToString(), *identity("runtime_before", *key))
     await connection.execute(
         _REPLACE_RUNTIME,
         *key,
-        ring.seal(new.SerializeToString(), *_identity("runtime", *key)),
+        ring.seal(new.SerializeToString(), *identity("runtime", *key)),
         sealed,
         through,
     )
@@ -317,7 +317,8 @@ def _pinned(session: session_pb2.Session) -> bytes:
     return kept.SerializeToString()
 
 
-def _identity(column: str, workspace_id: str, session_id: str) -> tuple[str, str, str]:
+def identity(column: str, workspace_id: str, session_id: str) -> tuple[str, str, str]:
+    """What a sealed column of a session is bound to."""
     return f"ledger.sessions.{column}", workspace_id, session_id
 
 

@@ -34,7 +34,7 @@ class Verifier:
             found = await self._probe(connection, workspace_id, session_id)
             if found is None:
                 raise not_found("session", session_id)
-            audit = await self._audit(connection, workspace_id, session_id, found)
+            audit = await self.audit(connection, workspace_id, session_id, found)
         if expected is not None:
             audit.expected(expected)
         response = turn_pb2.VerifyLogResponse(
@@ -63,9 +63,10 @@ class Verifier:
         async with self._db.commit("ledger.access") as connection:
             await log_store.record_access(connection, access)
 
-    async def _audit(
+    async def audit(
         self, connection: Connection, workspace_id: str, session_id: str, found: SessionHead
     ) -> Audit:
+        """What a connection sees of a log whose session has the head `found`."""
         audit = Audit(self._ring, workspace_id, session_id)
         after = 0
         while True:

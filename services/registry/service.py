@@ -16,6 +16,7 @@ from foundation.errors import Failure
 from foundation.rpc.context import workspace
 from foundation.storage import Database, Record, SealRing
 from services.registry import agents, store
+from services.registry.adoption import adopt
 from services.registry.agent_catalog import AgentCatalog
 from services.registry.bootstrap import ensure_workspace
 from services.registry.environment_catalog import EnvironmentCatalog
@@ -169,6 +170,12 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     ) -> registry_pb2.OverrideAgentResponse:
         agent = agents.session_agent_overridden(request.agent, request.overrides)
         return registry_pb2.OverrideAgentResponse(agent=agent)
+
+    async def AdoptWorkspace(
+        self, request: registry_pb2.AdoptWorkspaceRequest, context: Any
+    ) -> registry_pb2.AdoptWorkspaceResponse:
+        await adopt(self._db, request.workspace_id)
+        return registry_pb2.AdoptWorkspaceResponse()
 
 
 def _refuse_missing(request: registry_pb2.ResolveDefinitionsRequest, row: Record) -> None:

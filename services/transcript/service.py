@@ -16,7 +16,7 @@ from foundation.bootstrap import Kernel
 from foundation.errors import not_found
 from foundation.rpc import context as call
 from foundation.storage import Connection, Database, Record, SealBroken, SealRing
-from services.transcript import heads, redaction_store, store
+from services.transcript import export_service, heads, redaction_store, store
 from services.transcript.admission import admit, check_shape, extend
 from services.transcript.chain import (
     EPOCH_INFINITE,
@@ -38,12 +38,11 @@ from services.transcript.reading import (
     show_entry,
 )
 from services.transcript.redacting import redact
-from services.transcript.verification import StoredName, Verification
+from services.transcript.verifying import verified
 
 Linked = tuple[StoredEntry, bytes | None]
 """An entry, and the digest in the row before it."""
 
-_PAGE_ENTRIES = 100
 _PAGE_NAMES = 500
 # Sealing and opening take about 1 ms for a megabyte, parsing less: the loop breathes in between.
 _BREATH_BYTES = 1 << 20
@@ -53,6 +52,7 @@ async def start(kernel: Kernel) -> None:
     """Serve the transcript in this process."""
     db = await kernel.database("transcript")
     kernel.register(add_TranscriptServiceServicer_to_server, Transcript(db, kernel.ring))
+    export_service.register(kernel, db)
 
 
 class Transcript(TranscriptServiceServicer):
@@ -133,7 +133,7 @@ class Transcript(TranscriptServiceServicer):
     ) -> pb.VerifyTranscriptResponse:
         key = key_of(request.thread)
         async with self._db.read() as connection:
-            result = await self._verify(connection, key)
+            result = await verified(connection, self._ring, key)
         async with self._db.commit("transcript.note_access") as connection:
             await self._note(connection, key, "verify", result.head)
         return result
@@ -244,22 +244,6 @@ class Transcript(TranscriptServiceServicer):
         """Seals of the redactions of those that have no content."""
         erased = [entry.seq for entry in entries if entry.content is None]
         return await redaction_store.redactions(self._db, key, erased)
-
-    async def _verify(self, connection: Connection, key: ThreadKey) -> pb.VerifyTranscriptResponse:
-        row = await connection.fetchrow(store.HEAD, *key)
-        head = store.head_of(row)
-        redactions = await redaction_store.all_redactions(connection, key)
-        verification = Verification(self._ring, key, redactions, is_deleted=head.is_deleted)
-        seq = -(2**62)  # below every seq, so that one that was made negative is seen too
-        while page := await connection.fetch(store.PAGE, *key, seq, _PAGE_ENTRIES):
-            through = page[-1]["seq"]
-            names: dict[int, list[StoredName]] = {}
-            for name in await connection.fetch(store.PAGE_OF_NAMES, *key, seq, through):
-                names.setdefault(name["seq"], []).append(StoredName(*name.values()))
-            for stored in map(store.entry_of, page):
-                verification.add(stored, names.get(stored.seq, ()))
-            seq = through
-        return verification.finish(head, None if row is None else row["seal"])
 
     async def _find_name(
         self, connection: Connection, key: ThreadKey, request: pb.ResolveMappingRequest

@@ -54,6 +54,12 @@ VALUES ($1, $2, $3, 0, ''::bytea, 0, FALSE, $4)
 ON CONFLICT DO NOTHING
 """
 
+PUT_HEAD = """
+INSERT INTO transcript.heads
+    (workspace_id, session_id, thread_id, seq, digest, epoch_max, is_deleted, seal)
+VALUES ($1, $2, $3, $4, $5, $6, FALSE, $7)
+"""
+
 LOCK_HEAD = """
 SELECT seq, digest, epoch_max, is_deleted, seal FROM transcript.heads
 WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3

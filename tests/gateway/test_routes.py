@@ -34,7 +34,13 @@ def test_every_binding_of_the_public_services_is_a_route() -> None:
 
 def test_internal_services_have_no_route() -> None:
     services = {route.method.containing_service.name for route in ROUTES}
-    public = {"AgentService", "EnvironmentService", "SessionService", "ContextSnapshotService"}
+    public = {
+        "AgentService",
+        "EnvironmentService",
+        "SessionService",
+        "ContextSnapshotService",
+        "LedgerExportService",
+    }
     assert services == public
 
 

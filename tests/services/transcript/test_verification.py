@@ -41,7 +41,7 @@ async def test_an_honest_transcript_has_no_findings(bench: Bench) -> None:
 
 
 async def test_verification_pages(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.transcript.service._PAGE_ENTRIES", 2)
+    monkeypatch.setattr("services.transcript.verifying._PAGE_ENTRIES", 2)
     await bench.fill(5)
     result = await bench.verify()
     assert (result.entries, len(result.findings)) == (5, 0)

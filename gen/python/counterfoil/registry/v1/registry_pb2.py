@@ -27,7 +27,7 @@ from counterfoil.registry.v1 import agent_pb2 as counterfoil_dot_registry_dot_v1
 from counterfoil.registry.v1 import environment_pb2 as counterfoil_dot_registry_dot_v1_dot_environment__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&counterfoil/registry/v1/registry.proto\x12\x17\x63ounterfoil.registry.v1\x1a\x1b\x62uf/validate/validate.proto\x1a#counterfoil/registry/v1/agent.proto\x1a)counterfoil/registry/v1/environment.proto\"5\n\x13\x41uthenticateRequest\x12\x1e\n\x07\x61pi_key\x18\x01 \x01(\tB\r\x80\x01\x01\xbaH\x07r\x05\x10\x01\x18\x80\x04\"@\n\x14\x41uthenticateResponse\x12\x14\n\x0cworkspace_id\x18\x01 \x01(\t\x12\x12\n\napi_key_id\x18\x02 \x01(\t\"\xda\x01\n\x19ResolveDefinitionsRequest\x12\x1f\n\x0cworkspace_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x1c\n\x08\x61gent_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1e\n\ragent_version\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\"\n\x0e\x65nvironment_id\x18\x04 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12:\n\toverrides\x18\x05 \x01(\x0b\x32\'.counterfoil.registry.v1.AgentOverrides\"\x86\x01\n\x1aResolveDefinitionsResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent\x12\x39\n\x0b\x65nvironment\x18\x02 \x01(\x0b\x32$.counterfoil.registry.v1.Environment\"\x98\x01\n\x14OverrideAgentRequest\x12<\n\x05\x61gent\x18\x01 \x01(\x0b\x32%.counterfoil.registry.v1.SessionAgentB\x06\xbaH\x03\xc8\x01\x01\x12\x42\n\toverrides\x18\x02 \x01(\x0b\x32\'.counterfoil.registry.v1.AgentOverridesB\x06\xbaH\x03\xc8\x01\x01\"M\n\x15OverrideAgentResponse\x12\x34\n\x05\x61gent\x18\x01 \x01(\x0b\x32%.counterfoil.registry.v1.SessionAgent2\xed\x02\n\x0fRegistryService\x12k\n\x0c\x41uthenticate\x12,.counterfoil.registry.v1.AuthenticateRequest\x1a-.counterfoil.registry.v1.AuthenticateResponse\x12}\n\x12ResolveDefinitions\x12\x32.counterfoil.registry.v1.ResolveDefinitionsRequest\x1a\x33.counterfoil.registry.v1.ResolveDefinitionsResponse\x12n\n\rOverrideAgent\x12-.counterfoil.registry.v1.OverrideAgentRequest\x1a..counterfoil.registry.v1.OverrideAgentResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&counterfoil/registry/v1/registry.proto\x12\x17\x63ounterfoil.registry.v1\x1a\x1b\x62uf/validate/validate.proto\x1a#counterfoil/registry/v1/agent.proto\x1a)counterfoil/registry/v1/environment.proto\"5\n\x13\x41uthenticateRequest\x12\x1e\n\x07\x61pi_key\x18\x01 \x01(\tB\r\x80\x01\x01\xbaH\x07r\x05\x10\x01\x18\x80\x04\"@\n\x14\x41uthenticateResponse\x12\x14\n\x0cworkspace_id\x18\x01 \x01(\t\x12\x12\n\napi_key_id\x18\x02 \x01(\t\"\xda\x01\n\x19ResolveDefinitionsRequest\x12\x1f\n\x0cworkspace_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@\x12\x1c\n\x08\x61gent_id\x18\x02 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12\x1e\n\ragent_version\x18\x03 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\x12\"\n\x0e\x65nvironment_id\x18\x04 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\x80\x01\x12:\n\toverrides\x18\x05 \x01(\x0b\x32\'.counterfoil.registry.v1.AgentOverrides\"\x86\x01\n\x1aResolveDefinitionsResponse\x12-\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1e.counterfoil.registry.v1.Agent\x12\x39\n\x0b\x65nvironment\x18\x02 \x01(\x0b\x32$.counterfoil.registry.v1.Environment\"\x98\x01\n\x14OverrideAgentRequest\x12<\n\x05\x61gent\x18\x01 \x01(\x0b\x32%.counterfoil.registry.v1.SessionAgentB\x06\xbaH\x03\xc8\x01\x01\x12\x42\n\toverrides\x18\x02 \x01(\x0b\x32\'.counterfoil.registry.v1.AgentOverridesB\x06\xbaH\x03\xc8\x01\x01\"M\n\x15OverrideAgentResponse\x12\x34\n\x05\x61gent\x18\x01 \x01(\x0b\x32%.counterfoil.registry.v1.SessionAgent\"O\n\x15\x41\x64optWorkspaceRequest\x12\x36\n\x0cworkspace_id\x18\x01 \x01(\tB \xbaH\x1dr\x1b\x10\x01\x18@2\x15^wrkspc_[0-9a-z]{26}$\"\x18\n\x16\x41\x64optWorkspaceResponse2\xe0\x03\n\x0fRegistryService\x12k\n\x0c\x41uthenticate\x12,.counterfoil.registry.v1.AuthenticateRequest\x1a-.counterfoil.registry.v1.AuthenticateResponse\x12}\n\x12ResolveDefinitions\x12\x32.counterfoil.registry.v1.ResolveDefinitionsRequest\x1a\x33.counterfoil.registry.v1.ResolveDefinitionsResponse\x12n\n\rOverrideAgent\x12-.counterfoil.registry.v1.OverrideAgentRequest\x1a..counterfoil.registry.v1.OverrideAgentResponse\x12q\n\x0e\x41\x64optWorkspace\x12..counterfoil.registry.v1.AdoptWorkspaceRequest\x1a/.counterfoil.registry.v1.AdoptWorkspaceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,6 +48,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OVERRIDEAGENTREQUEST'].fields_by_name['agent']._serialized_options = b'\272H\003\310\001\001'
   _globals['_OVERRIDEAGENTREQUEST'].fields_by_name['overrides']._loaded_options = None
   _globals['_OVERRIDEAGENTREQUEST'].fields_by_name['overrides']._serialized_options = b'\272H\003\310\001\001'
+  _globals['_ADOPTWORKSPACEREQUEST'].fields_by_name['workspace_id']._loaded_options = None
+  _globals['_ADOPTWORKSPACEREQUEST'].fields_by_name['workspace_id']._serialized_options = b'\272H\035r\033\020\001\030@2\025^wrkspc_[0-9a-z]{26}$'
   _globals['_AUTHENTICATEREQUEST']._serialized_start=176
   _globals['_AUTHENTICATEREQUEST']._serialized_end=229
   _globals['_AUTHENTICATERESPONSE']._serialized_start=231
@@ -60,6 +62,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OVERRIDEAGENTREQUEST']._serialized_end=808
   _globals['_OVERRIDEAGENTRESPONSE']._serialized_start=810
   _globals['_OVERRIDEAGENTRESPONSE']._serialized_end=887
-  _globals['_REGISTRYSERVICE']._serialized_start=890
-  _globals['_REGISTRYSERVICE']._serialized_end=1255
+  _globals['_ADOPTWORKSPACEREQUEST']._serialized_start=889
+  _globals['_ADOPTWORKSPACEREQUEST']._serialized_end=968
+  _globals['_ADOPTWORKSPACERESPONSE']._serialized_start=970
+  _globals['_ADOPTWORKSPACERESPONSE']._serialized_end=994
+  _globals['_REGISTRYSERVICE']._serialized_start=997
+  _globals['_REGISTRYSERVICE']._serialized_end=1477
 # @@protoc_insertion_point(module_scope)

@@ -189,3 +189,42 @@ class OverrideAgentResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OverrideAgentResponse: _TypeAlias = OverrideAgentResponse  # noqa: Y015
+
+@_typing.final
+class AdoptWorkspaceRequest(_message.Message):
+    """AdoptWorkspaceRequest names a workspace of another installation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    workspace_id: _builtins.str
+    """Workspace, `wrkspc_…`."""
+    def __init__(
+        self,
+        *,
+        workspace_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdoptWorkspaceRequest: _TypeAlias = AdoptWorkspaceRequest  # noqa: Y015
+
+@_typing.final
+class AdoptWorkspaceResponse(_message.Message):
+    """AdoptWorkspaceResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdoptWorkspaceResponse: _TypeAlias = AdoptWorkspaceResponse  # noqa: Y015

@@ -50,6 +50,11 @@ class RegistryServiceStub:
                 request_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentResponse.FromString,
                 _registered_method=True)
+        self.AdoptWorkspace = channel.unary_unary(
+                '/counterfoil.registry.v1.RegistryService/AdoptWorkspace',
+                request_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.AdoptWorkspaceRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.AdoptWorkspaceResponse.FromString,
+                _registered_method=True)
 
 
 class RegistryServiceServicer:
@@ -80,6 +85,14 @@ class RegistryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AdoptWorkspace(self, request, context):
+        """AdoptWorkspace makes sure that a workspace with this id exists, for an import. The one workspace of an installation in which nobody defined
+        anything takes the id, with its keys. Idempotent. Fails with WRONG_STATE in an installation that is not empty and does not know the workspace.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -97,6 +110,11 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     servicer.OverrideAgent,
                     request_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentRequest.FromString,
                     response_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentResponse.SerializeToString,
+            ),
+            'AdoptWorkspace': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdoptWorkspace,
+                    request_deserializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.AdoptWorkspaceRequest.FromString,
+                    response_serializer=counterfoil_dot_registry_dot_v1_dot_registry__pb2.AdoptWorkspaceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -181,6 +199,33 @@ class RegistryService:
             '/counterfoil.registry.v1.RegistryService/OverrideAgent',
             counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentRequest.SerializeToString,
             counterfoil_dot_registry_dot_v1_dot_registry__pb2.OverrideAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdoptWorkspace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.registry.v1.RegistryService/AdoptWorkspace',
+            counterfoil_dot_registry_dot_v1_dot_registry__pb2.AdoptWorkspaceRequest.SerializeToString,
+            counterfoil_dot_registry_dot_v1_dot_registry__pb2.AdoptWorkspaceResponse.FromString,
             options,
             channel_credentials,
             insecure,

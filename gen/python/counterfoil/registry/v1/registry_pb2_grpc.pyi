@@ -27,6 +27,10 @@ class RegistryServiceStub:
     """OverrideAgent returns a session's copy of an agent with parts of it replaced, checked and completed like a definition that is saved. Reads and
     stores nothing. Fails with INVALID_FIELD (with a path below `agent`).
     """
+    AdoptWorkspace: _aio.UnaryUnaryMultiCallable[_registry_pb2.AdoptWorkspaceRequest, _registry_pb2.AdoptWorkspaceResponse]
+    """AdoptWorkspace makes sure that a workspace with this id exists, for an import. The one workspace of an installation in which nobody defined
+    anything takes the id, with its keys. Idempotent. Fails with WRONG_STATE in an installation that is not empty and does not know the workspace.
+    """
 
 class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     """RegistryService is the internal side of the registry: credentials and definitions for the other services."""
@@ -58,6 +62,16 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_registry_pb2.OverrideAgentResponse]:
         """OverrideAgent returns a session's copy of an agent with parts of it replaced, checked and completed like a definition that is saved. Reads and
         stores nothing. Fails with INVALID_FIELD (with a path below `agent`).
+        """
+
+    @_abc_1.abstractmethod
+    def AdoptWorkspace(
+        self,
+        request: _registry_pb2.AdoptWorkspaceRequest,
+        context: _aio.ServicerContext[_registry_pb2.AdoptWorkspaceRequest, _abc.Awaitable[_registry_pb2.AdoptWorkspaceResponse]],
+    ) -> _abc.Awaitable[_registry_pb2.AdoptWorkspaceResponse]:
+        """AdoptWorkspace makes sure that a workspace with this id exists, for an import. The one workspace of an installation in which nobody defined
+        anything takes the id, with its keys. Idempotent. Fails with WRONG_STATE in an installation that is not empty and does not know the workspace.
         """
 
 def add_RegistryServiceServicer_to_server(servicer: RegistryServiceServicer, server: _aio.Server) -> None: ...

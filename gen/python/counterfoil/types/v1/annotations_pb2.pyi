@@ -119,6 +119,7 @@ QUERY_NAME_FIELD_NUMBER: _builtins.int
 JSON_ABSENT_FIELD_NUMBER: _builtins.int
 OUTPUT_ONLY_FIELD_NUMBER: _builtins.int
 SERVER_BOUND_FIELD_NUMBER: _builtins.int
+WORKSPACE_KEY_FIELD_NUMBER: _builtins.int
 JSON_LITERAL_FIELD_NUMBER: _builtins.int
 json_union: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MessageOptions, _builtins.bool]
 """A flattened tagged union: the message has one oneof, whose variants are messages, and perhaps
@@ -187,6 +188,10 @@ server_bound: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOpt
 refused by name in a body. A FieldMask gets the names of its message's fields whose keys are
 present, nulls included, in nested messages too. Example:
 `google.protobuf.FieldMask update_mask = 9 [(counterfoil.types.v1.server_bound) = true];`
+"""
+workspace_key: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.ServiceOptions, _builtins.bool]
+"""Calls carry a workspace's key, as those of services with REST bindings do; the service has none of its own. Example:
+`option (counterfoil.types.v1.workspace_key) = true;`
 """
 json_literal: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.EnumValueOptions, _builtins.str]
 """The JSON literal of this value where it differs from its lower-case name. Example:

@@ -1,0 +1,1 @@
+"""`counterfoil import`: an exported session comes to live here."""

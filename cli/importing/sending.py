@@ -1,0 +1,127 @@
+"""Hands the lines of an export to the authorities; the ledger's come last, and with them the
+session."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from counterfoil.journal.v1 import export_pb2 as journal_pb2
+from counterfoil.journal.v1 import export_pb2_grpc as journal_grpc
+from counterfoil.ledger.v1 import export_pb2 as ledger_pb2
+from counterfoil.ledger.v1 import export_pb2_grpc as ledger_grpc
+from counterfoil.ledger.v1 import turn_pb2, turn_pb2_grpc
+from counterfoil.registry.v1 import registry_pb2, registry_pb2_grpc
+from counterfoil.transcript.v1 import export_pb2 as transcript_pb2
+from counterfoil.transcript.v1 import export_pb2_grpc as transcript_grpc
+from counterfoil.types.v1 import error_reason_pb2 as reasons
+
+from cli.importing import exported
+from cli.importing.exported import Exported, bad_line, lines_of
+from cli.operator import channel, service_key
+from cli.progress import waiting
+from foundation.errors import Failure
+from foundation.exports import chunks
+from foundation.settings import Settings
+
+
+class _Target(NamedTuple):
+    """Where the lines of one authority go."""
+
+    service: str
+    request: Any
+    stub: Any
+    method: str
+
+
+_TARGETS = (
+    _Target(
+        "transcript",
+        transcript_pb2.ImportTranscriptRequest,
+        transcript_grpc.TranscriptImportServiceStub,
+        "ImportTranscript",
+    ),
+    _Target(
+        "journal",
+        journal_pb2.ImportJournalRequest,
+        journal_grpc.JournalImportServiceStub,
+        "ImportJournal",
+    ),
+    _Target(
+        "ledger",
+        ledger_pb2.ImportLedgerRequest,
+        ledger_grpc.LedgerImportServiceStub,
+        "ImportLedger",
+    ),
+)
+
+
+async def import_session(settings: Settings, source: str) -> str:
+    """Import a file, or standard input for `-`; the session's id.
+
+    Nothing is written unless the file is whole. Repeating an import that was cut off goes on with
+    it. Raises ValueError with a line's number, Failure, OSError.
+    """
+    with _opened(source) as file:
+        with waiting("Checking the export …"):
+            found = exported.read(file)
+        await _check_absent(settings, found.thread.session_id)
+        async with channel(settings, "registry", service_key(settings)) as registry:
+            await registry_pb2_grpc.RegistryServiceStub(registry.as_channel()).AdoptWorkspace(
+                registry_pb2.AdoptWorkspaceRequest(workspace_id=found.thread.workspace_id)
+            )
+        for target in _TARGETS:
+            with waiting(f"Importing: {target.service} …"):
+                await _send(settings, target, file, found)
+    return found.thread.session_id
+
+
+def _opened(source: str) -> BinaryIO:
+    """A file that can be read twice."""
+    if source != "-":
+        return Path(source).open("rb")
+    with ExitStack() as stack:
+        spool: Any = stack.enter_context(tempfile.TemporaryFile())
+        shutil.copyfileobj(sys.stdin.buffer, spool)
+        spool.seek(0)
+        stack.pop_all()
+        return spool
+
+
+async def _check_absent(settings: Settings, session_id: str) -> None:
+    async with channel(settings, "ledger", service_key(settings)) as ledger:
+        stub = turn_pb2_grpc.TurnServiceStub(ledger.as_channel())
+        try:
+            await stub.LocateThread(turn_pb2.LocateThreadRequest(session_id=session_id))
+        except Failure as failure:
+            if failure.reason == reasons.ERROR_REASON_NOT_FOUND:
+                return
+            raise
+    raise ValueError(f"session {session_id} is here already: an import never changes a session")
+
+
+async def _send(settings: Settings, target: _Target, file: BinaryIO, found: Exported) -> None:
+    section = found.sections[target.service]
+
+    async def lines() -> AsyncIterator[bytes]:
+        for _, line in lines_of(file, section):
+            yield line
+
+    async def requests() -> AsyncIterator[Any]:
+        yield target.request(thread=found.thread, cut=found.cut)
+        async for chunk in chunks(target.service, lines()):
+            yield target.request(lines=chunk)
+
+    async with channel(settings, target.service, service_key(settings)) as remote:
+        call = getattr(target.stub(remote.as_channel()), target.method)
+        try:
+            async for _ in call(requests()):
+                pass
+        except Failure as failure:
+            if "line" not in failure.metadata:
+                raise
+            number = section.first_line + int(failure.metadata["line"]) - 1
+            raise bad_line(number, failure) from None

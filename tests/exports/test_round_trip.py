@@ -1,0 +1,84 @@
+"""An exported session lives on elsewhere: the same history, the same proofs, the next turn."""
+
+import json
+from collections.abc import Sequence
+
+from tests.exports.support import Pair, talk
+from tests.support.chat import Chat, asks, custom_tool, is_over, message, result
+from tests.support.model import script, text, use
+from tests.support.waiting import eventually
+
+
+async def over(chat: Chat) -> None:
+    """The session has come to an end."""
+
+    async def holds() -> bool:
+        return is_over((await chat.history())[-1])
+
+    await eventually(holds, 60)
+
+
+def essence(lines: Sequence[bytes]) -> list[bytes]:
+    """Lines without what differs between two exports of one state: time, and sums over it."""
+    kept = list[bytes]()
+    for line in lines:
+        made = json.loads(line)
+        if made["type"] == "export.begin":
+            del made["exported_at"]
+            kept.append(json.dumps(made).encode())
+        elif not made["type"].endswith(".end"):
+            kept.append(line)
+    return kept
+
+
+async def test_an_imported_session_verifies_and_goes_on(pair: Pair) -> None:
+    chat = await talk(pair.source)
+    moved = await pair.moved(chat.id)
+    assert await moved.history() == await chat.history()
+    before = len(await pair.source.model.asked())
+    probe = script({"content": [text("here")]})
+    await moved.say(probe)
+    await chat.say(probe)
+    there, here = (await pair.source.model.asked(before + 2))[before:]
+    assert there.body == here.body
+    await pair.verify(chat.id)
+
+
+async def test_an_export_of_an_import_is_the_same_but_for_who_made_it_when(pair: Pair) -> None:
+    chat = await talk(pair.source)
+    lines = await pair.export(chat.id)
+    assert (await pair.take()).code == 0
+    again = await pair.target.http().get(f"/v1/sessions/{chat.id}/export")
+    assert again.status_code == 200
+    assert again.headers["content-type"] == "application/x-ndjson"
+    assert essence(again.content.splitlines(keepends=True)) == essence(lines)
+
+
+async def test_a_session_that_waits_for_an_answer_waits_there(pair: Pair) -> None:
+    chat = await Chat.open(pair.source, tools=[custom_tool("record")])
+    async with chat.stream() as stream:
+        await chat.send(message(script({"content": [use("record", text="a")]}, "sum")))
+        events = await stream.until(asks)
+    (used,) = [event for event in events if event["type"] == "agent.custom_tool_use"]
+    moved = await pair.moved(chat.id)
+    async with moved.stream() as stream:
+        await moved.send(result(used["id"], "noted"))
+        await stream.until(is_over)
+    await pair.verify(chat.id)
+
+
+async def test_a_running_session_is_exported_as_far_as_the_ledger_knows_it(pair: Pair) -> None:
+    chat = await Chat.open(pair.source)
+    await chat.say(script({"content": [text("first")]}))
+    await chat.send(message(script({"content": [text("second")], "hold": "held"})))
+    await pair.source.model.held("held")
+    lines = await pair.export(chat.id)
+    await pair.source.model.release("held")
+    await over(chat)
+    done = await pair.take(lines)
+    assert done.code == 0, done.err
+    moved = Chat(pair.target, chat.id, pair.target.client())
+    await over(moved)
+    said = [e["content"][0]["text"] for e in await moved.history() if e["type"] == "agent.message"]
+    assert said == ["first", "second"]
+    await pair.verify(chat.id)
