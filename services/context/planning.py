@@ -24,8 +24,10 @@ from services.context.transitions import (
     Current,
     Folded,
     Reason,
+    RefusedTransition,
     Target,
     Transition,
+    check,
     is_redacted,
     omission,
     omitted_blocks,
@@ -117,6 +119,25 @@ def tokens_after(one: Transition, current: Current, item: Item) -> int:
             blocks=tuple(b"{}" if i in left_out else b for i, b in enumerate(item.blocks))
         )
     )
+
+
+def check_batch(batch: Sequence[Transition], items: Sequence[Item], losses: Losses) -> None:
+    """Raise RefusedTransition unless all of a batch may be recorded together."""
+    if len(batch) > BATCH_MAX:
+        raise RefusedTransition("LIMIT", f"a batch has at most {BATCH_MAX} transitions")
+    if len({one.target for one in batch}) != len(batch):
+        raise RefusedTransition("INVALID", "a batch changes each target once")
+    shown = {item.seq: item for item in items}
+    for one in batch:
+        current = current_of(items, losses, one.target)
+        if current is None:
+            raise RefusedTransition("TARGET_MISSING", f"entry {one.seq} shows no such part")
+        try:
+            after = tokens_after(one, current, shown[one.seq])
+        except ValueError:
+            message = f"the replacement of entry {one.seq} cannot be read"
+            raise RefusedTransition("INVALID", message) from None
+        check(one, current, losses.covered_through, after)
 
 
 def plan_image_omission(

@@ -26,19 +26,17 @@ from services.context.materializer import IMAGE_BYTES_MAX
 from services.context.planning import (
     ARCHIVE_TOOL,
     Cut,
-    current_of,
+    check_batch,
     has_images,
     plan_cut,
     plan_image_budget,
     plan_image_omission,
     plan_pruning,
-    tokens_after,
 )
 from services.context.recipe import Frame, ThreadKey
 from services.context.records import Records
 from services.context.reducer import Item, effective_digest
 from services.context.transitions import RefusedTransition, Transition
-from services.context.transitions import check as check_transition
 
 COMPACTIONS_OF_ROUND_MAX = 2
 """Summaries that one round of a turn may have."""
@@ -157,10 +155,12 @@ class Shrinker:
         if cut is None:
             return None
         plan_id = _plan_id(case, cut)
-        if self._mode == "model" and case.given is None and case.asks_model:
-            return SummaryWanted(plan_id, cut, bytes_max)
         cause = _cause(case)
         made = _checkpoint(case, cut, bytes_max, cause, _text_of(case.given, plan_id))
+        if not _helps(made, case.losses):
+            return None  # and no model is asked for a summary that is of no use
+        if self._mode == "model" and case.given is None and case.asks_model:
+            return SummaryWanted(plan_id, cut, bytes_max)
         return await self._checkpoint(case, made)
 
     def is_foreign(self, losses: Losses, runtime: runtime_pb2.SessionRuntime) -> bool:
@@ -190,9 +190,7 @@ class Shrinker:
         return Recorded(found, reason)
 
     async def _checkpoint(self, case: Case, made: Checkpoint) -> Recorded | None:
-        try:
-            check(made, case.losses.checkpoint, case.losses.last_id)
-        except RefusedCheckpoint:
+        if not _helps(made, case.losses):
             return None
         found = await self._records.record_checkpoint(
             case.key, case.epoch, case.turn, case.losses, made
@@ -202,18 +200,21 @@ class Shrinker:
         return Recorded(found, "compacted")
 
 
+def _helps(made: Checkpoint, losses: Losses) -> bool:
+    """Whether a checkpoint may be recorded."""
+    try:
+        check(made, losses.checkpoint, losses.last_id)
+    except RefusedCheckpoint:
+        return False
+    return True
+
+
 def _admitted(case: Case, plan: Sequence[Transition]) -> bool:
     """Whether every transition of a plan may be recorded: the plan is not trusted either."""
-    shown = {item.seq: item for item in case.items}
-    for one in plan:
-        current = current_of(case.items, case.losses, one.target)
-        if current is None:
-            return False
-        after = tokens_after(one, current, shown[one.seq])
-        try:
-            check_transition(one, current, case.losses.covered_through, after)
-        except RefusedTransition:
-            return False
+    try:
+        check_batch(plan, case.items, case.losses)
+    except RefusedTransition:
+        return False
     return True
 
 
