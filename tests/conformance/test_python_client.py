@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 from counterfoil_client import Counterfoil, CustomTool, Event, RefusedError, message, tool_result
+from counterfoil_client.gen.counterfoil.context.v1 import (
+    ListContextSnapshotsRequest,
+    RebuildContextSnapshotRequest,
+    SnapshotOutcome,
+)
 
 from foundation.settings import DEVELOPMENT_KEY
 from tests.conformance.installs import REPO
@@ -62,6 +67,24 @@ async def test_a_stream_goes_on_where_a_dead_server_left_it(system: System) -> N
         echo = (await session.send(message("more"), idempotency_key="key-1"))[0]
         again = (await session.send(message("more"), idempotency_key="key-1"))[0]
         assert echo == again
+
+
+async def test_what_the_model_saw_can_be_read(system: System) -> None:
+    async with connect(system) as client:
+        agent = await client.create_agent("guide", model="any")
+        environment = await client.create_environment("guide")
+        session = await client.create_session(agent.id, environment.id)
+        await session.ask(script({"content": [text("hello")]}))
+        listed = await client.context_snapshots.list_context_snapshots(
+            ListContextSnapshotsRequest(session_id=session.id)
+        )
+        (snapshot,) = listed.data
+        assert snapshot.outcome is SnapshotOutcome.ANSWERED
+        rebuilt = await client.context_snapshots.rebuild_context_snapshot(
+            RebuildContextSnapshotRequest(session_id=session.id, snapshot_id=snapshot.id)
+        )
+        (asked,) = await system.model.asked()
+        assert rebuilt.body == asked.body
 
 
 async def test_a_fork_goes_its_own_way(system: System) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from grpclib.client import Channel
 
 from counterfoil_client.failures import translated
+from counterfoil_client.gen.counterfoil.context.v1 import ContextSnapshotServiceStub
 from counterfoil_client.gen.counterfoil.ledger.v1 import (
     AgentReference,
     AgentVersionReference,
@@ -52,8 +53,8 @@ class CustomTool:
 class Counterfoil:
     """A connection: `async with Counterfoil("127.0.0.1", 8081, key="…") as counterfoil`.
 
-    `agents`, `environments` and `sessions` are the generated stubs, with every call of the
-    contracts; the methods here are the short way to what most applications need.
+    `agents`, `environments`, `sessions` and `context_snapshots` are the generated stubs, with every
+    call of the contracts; the methods here are the short way to what most applications need.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Counterfoil:
         self.agents = AgentServiceStub(self._channel, metadata=metadata)
         self.environments = EnvironmentServiceStub(self._channel, metadata=metadata)
         self.sessions = SessionServiceStub(self._channel, metadata=metadata)
+        self.context_snapshots = ContextSnapshotServiceStub(self._channel, metadata=metadata)
 
     async def __aenter__(self) -> Self:
         return self
