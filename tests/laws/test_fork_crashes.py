@@ -5,9 +5,9 @@ import httpx2
 import pytest
 
 from tests.laws.forking import CALLS, PLAIN, PROBE, erased, request_of, talk
-from tests.support.chat import message, revived, start_anyhow
+from tests.support.chat import is_idle, message, result, revived, start_anyhow
 from tests.support.invariants import check_everything
-from tests.support.model import Model
+from tests.support.model import Model, script, use
 from tests.support.postgres import SessionPostgres
 from tests.support.system import System, system_of
 from tests.support.zygote import Zygote
@@ -50,6 +50,28 @@ async def test_a_death_at_a_commit_of_a_fork_changes_nothing(system: System, poi
     sessions = (await system.http().get("/v1/sessions")).json()["data"]
     forked = [one for one in sessions if "forked_from" in one]
     assert len(forked) == 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_a_death_while_artifacts_are_copied_changes_nothing(
+    system: System, side: str
+) -> None:
+    await system.start()
+    chat, _ = await talk(system)
+    async with chat.stream() as stream:
+        await chat.send(message(script({"content": [use("decide", text="a")]})))
+        asks = (await stream.until(is_idle))[-1]
+        await chat.send(result(asks["stop_reason"]["event_ids"][0], "x" * 150_000))
+        await stream.until(is_idle)
+    await system.kill()
+    await start_anyhow(system, f"files.copy.{side}=kill")
+    async with revived(system) as dead:
+        fork = await chat.fork()
+        await fork.complete([PROBE])
+        assert dead
+    asked = {one.body for one in await system.model.asked()}
+    assert (await request_of(chat, PROBE)).body in asked
 
 
 @pytest.mark.full
