@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from foundation.durable import write_private_file
@@ -26,9 +27,11 @@ _log = logging.getLogger(__name__)
 
 _LAUNCHER = Path(__file__).parent.with_name("launcher.py")
 _HOST = "127.0.0.1"
+_SOCKETS = Path("/tmp")
 _BUCKET = "counterfoil"
 _REGION = "us-east-1"
 _MARK = "started"
+_PORTS = "ports.json"
 _VOLUME_MB = 128
 _VOLUMES_MAX = 50_000
 _READY_S = 30.0
@@ -89,9 +92,11 @@ class EmbeddedObjects:
         try:
             self._own()
             _end_predecessors(self._folder)
+            _remove_sockets(self._folder)
             credentials = _credentials(self._folder / "credentials.json")
             for _ in range(_TRIES):
                 ports = _free_ports(len(_PARTS) * 2)
+                (self._folder / _PORTS).write_text(json.dumps(ports))
                 self._process = _launch(self._folder, ports, credentials)
                 port = ports[_PARTS.index("s3") * 2]
                 if _ready(self._process, port):
@@ -111,6 +116,7 @@ class EmbeddedObjects:
     def _end(self) -> None:
         if self._process is not None:
             _kill(self._process)
+            _remove_sockets(self._folder)
         if self._lock_fd is not None:
             os.close(self._lock_fd)
         self._process = self._endpoint = self._lock_fd = None
@@ -204,6 +210,15 @@ def _end_predecessors(folder: Path) -> None:
         if time.monotonic() > deadline:
             raise ObjectsFailed(f"SeaweedFS processes {alive} still use {folder} and do not end")
         time.sleep(0.02)
+
+
+def _remove_sockets(folder: Path) -> None:
+    """Remove what the server on this folder left in the folder for temporary files: it makes its
+    sockets there, whatever it is told, and a killed one cannot remove them."""
+    with suppress(OSError, ValueError):
+        for port in json.loads((folder / _PORTS).read_text()):
+            for path in _SOCKETS.glob(f"seaweedfs-*-{int(port)}.sock"):
+                path.unlink(missing_ok=True)
 
 
 def servers_on(folder: Path) -> list[int]:

@@ -1,6 +1,7 @@
 """The embedded object store: private, lazy, gone with its process, back with the next one."""
 
 import asyncio
+import json
 import os
 import signal
 import stat
@@ -154,6 +155,20 @@ async def test_it_refuses_whoever_does_not_know_its_key(
     stranger = ObjectStore.at(replace(await server.locate(), secret_key="guessed"))
     with pytest.raises(StoreUnavailable):
         await stranger.get("a")
+
+
+async def test_nothing_stays_behind_in_the_folder_for_temporary_files(
+    server: EmbeddedObjects, store: ObjectStore, tmp_path: Path
+) -> None:
+    await store.put("a", b"1")
+    ports = json.loads((tmp_path / "objects" / "ports.json").read_text())
+
+    def left() -> list[Path]:
+        return [one for port in ports for one in Path("/tmp").glob(f"seaweedfs-*-{port}.sock")]
+
+    assert left()
+    await server.stop()
+    assert left() == []
 
 
 async def test_a_second_supervisor_is_refused(
