@@ -1,9 +1,11 @@
 """The route table is the contracts' `google.api.http` options and nothing else."""
 
 import pytest
+from counterfoil.context.v1 import snapshots_pb2
 
 from gateway.app import CONTRACTS
 from gateway.routes import BindingError, Route, Table, routes_of
+from gateway.transcoding import Transcoder
 
 ROUTES = routes_of(CONTRACTS)
 TABLE = Table(ROUTES)
@@ -87,3 +89,10 @@ def test_an_unknown_path_suggests_routes_like_it(asked: str, suggested: str) -> 
 def test_an_absurd_path_suggests_nothing_and_costs_nothing() -> None:
     assert TABLE.similar("/" + "q" * 100_000) == []
     assert TABLE.similar("") == []
+
+
+def test_a_field_of_raw_json_is_the_whole_answer() -> None:
+    (route,) = [route for route in ROUTES if route.method.name == "RebuildContextSnapshot"]
+    body = b'{"model":"m", "n":1.10}'
+    answer = snapshots_pb2.RebuildContextSnapshotResponse(body=body)
+    assert Transcoder(route).response(answer) == body
