@@ -44,6 +44,9 @@ class Settings(BaseSettings):
         60_000, ge=1, le=3_600_000, description="Longest wait, also where the provider asks more."
     )
     seal_keys_file: Path | None = Field(None, description="Key ring for data at rest.")
+    context_pruning: bool = Field(
+        True, description="Archive results that the model has read, where that averts a summary."
+    )
     redaction_file: Path | None = Field(
         None, description="Patterns that no tool result shows, one a line."
     )

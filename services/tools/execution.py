@@ -21,7 +21,7 @@ from foundation import telemetry
 from foundation.errors import Failure
 from foundation.json import InvalidJson, parse
 from foundation.rpc.context import CallContext, current, serving
-from services.tools.platform import PlatformTool, PlatformTools, text_outcome
+from services.tools.platform import PlatformTool, PlatformTools, ToolCall, text_outcome
 
 Response = TypeVar("Response")
 
@@ -93,7 +93,8 @@ class Executor:
         if tool is None:
             outcome = _not_offered(request.tool_name, request.tool_version)
         else:
-            outcome = await outcome_of(tool, request.input, request.operation_id, deadline)
+            call = ToolCall(request.input, request.operation_id, request.fence.thread)
+            outcome = await outcome_of(tool, call, deadline)
         await self._complete(request, nonce, outcome)
 
     async def _complete(
@@ -108,9 +109,7 @@ class Executor:
         await _answered(lambda: self._journal.CompleteOperation(complete))
 
 
-async def outcome_of(
-    tool: PlatformTool, input: bytes, operation_id: str, deadline: float
-) -> journal_pb2.Outcome:
+async def outcome_of(tool: PlatformTool, call: ToolCall, deadline: float) -> journal_pb2.Outcome:
     """Run the tool; every way in which it can fail is an outcome too.
 
     `deadline` is monotonic seconds: no first byte goes out after it. Raises only CancelledError.
@@ -122,7 +121,7 @@ async def outcome_of(
     limit = asyncio.timeout(deadline - time.monotonic())
     try:
         async with limit:
-            outcome = await tool.run(input, operation_id)
+            outcome = await tool.run(call)
         _check(outcome)
         return outcome
     except Exception as error:
@@ -130,7 +129,7 @@ async def outcome_of(
         _log.warning(
             "platform tool failed",
             tool=tool.name,
-            operation_id=operation_id,
+            operation_id=call.operation_id,
             error=type(error).__name__,
         )
     what = f"did not finish within {tool.deadline_ms} ms" if limit.expired() else "failed"

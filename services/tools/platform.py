@@ -10,16 +10,26 @@ import importlib
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from counterfoil.journal.v1.journal_pb2 import Outcome
 from counterfoil.types.v1 import runtime_pb2
+from counterfoil.types.v1.reference_pb2 import ThreadRef
 
 from foundation.storage import ConfigurationError
 
 Policy = runtime_pb2.ToolPolicy.ValueType
-Run = Callable[[bytes, str], Awaitable[Outcome]]
-"""`run(input, operation_id)`: the input's exact JSON bytes; the id never changes for one call."""
+
+
+class ToolCall(NamedTuple):
+    """One call: the input's exact JSON bytes, an id that never changes for it, and whose it is."""
+
+    input: bytes
+    operation_id: str
+    thread: ThreadRef
+
+
+Run = Callable[[ToolCall], Awaitable[Outcome]]
 
 _DEADLINE_MS = 60_000
 
@@ -71,6 +81,13 @@ class PlatformTools:
         if tool.name in self._tools:
             raise ConfigurationError(f"the platform tool {tool.name!r} is registered twice")
         self._tools[tool.name] = tool
+
+    def with_also(self, tool: PlatformTool) -> "PlatformTools":
+        """These tools and one more. Raises ConfigurationError when its name is taken."""
+        more = PlatformTools()
+        for one in (*self.all(), tool):
+            more.register(one)
+        return more
 
     def find(self, name: str, version: str) -> PlatformTool | None:
         """The tool with exactly this version."""

@@ -23,12 +23,17 @@ _POLICIES: dict[int, Policy] = {
 
 
 def resolve(
-    agent: agent_pb2.Agent, platform: Sequence[PlatformTool], profile: CapabilityProfile
+    agent: agent_pb2.Agent,
+    platform: Sequence[PlatformTool],
+    profile: CapabilityProfile,
+    archive: PlatformTool | None = None,
 ) -> runtime_pb2.SessionRuntime:
     """What a session of `agent` pins: the agent's tools in order, then the platform's.
 
     A built-in tool that the platform offers under its name is executed by the platform, under the
-    agent's policy. Raises UNSUPPORTED with the path of what cannot be served.
+    agent's policy. `archive` is bound last, where another tool is and none has its name: that alone
+    tells the context service that results may be archived. Raises UNSUPPORTED with the path of what
+    cannot be served.
     """
     offered = {tool.name: tool for tool in platform}
     bindings: dict[str, runtime_pb2.ToolBinding] = {}
@@ -42,6 +47,8 @@ def resolve(
         bindings.setdefault(tool.name, tool.binding())
     if len(bindings) > _TOOLS_MAX:
         raise _unsupported("agent.tools", f"more than {_TOOLS_MAX} tools: {len(bindings)}")
+    if archive is not None and 0 < len(bindings) < _TOOLS_MAX:
+        bindings.setdefault(archive.name, archive.binding())
     return runtime_pb2.SessionRuntime(
         model=agent.model.id,
         system=agent.system,

@@ -6,6 +6,7 @@ from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2, tools_pb2_grpc
 from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 
+from services.tools.archive import read_archive
 from services.tools.execution import Executor
 from services.tools.platform import PlatformTools, load_module, platform_tools
 from services.tools.profiles import choose
@@ -22,7 +23,7 @@ async def start(kernel: "Kernel") -> None:
     if settings.tools_module:
         load_module(platform_tools, settings.tools_module)
     journal = journal_pb2_grpc.JournalServiceStub(kernel.channel("journal"))
-    servicer = ToolServicer(platform_tools, profile, journal)
+    servicer = ToolServicer(platform_tools, profile, journal, prunes=settings.context_pruning)
     kernel.register(tools_pb2_grpc.add_ToolServiceServicer_to_server, servicer)
 
 
@@ -34,15 +35,22 @@ class ToolServicer(tools_pb2_grpc.ToolServiceServicer):
         tools: PlatformTools,
         profile: CapabilityProfile,
         journal: journal_pb2_grpc.JournalServiceStub,
+        *,
+        prunes: bool = True,
     ) -> None:
+        """`tools` are those that the deployment registered; `prunes` says whether new sessions may
+        archive results. Raises ConfigurationError when one of them has our tool's name."""
         self._tools = tools
         self._profile = profile
-        self._executor = Executor(tools, journal)
+        archive = read_archive(journal)
+        self._archive = archive if prunes else None
+        # Sessions that were made while pruning was enabled read their archives in any case.
+        self._executor = Executor(tools.with_also(archive), journal)
 
     async def ResolveRuntime(
         self, request: tools_pb2.ResolveRuntimeRequest, context: Any
     ) -> tools_pb2.ResolveRuntimeResponse:
-        runtime = resolve(request.agent, self._tools.all(), self._profile)
+        runtime = resolve(request.agent, self._tools.all(), self._profile, self._archive)
         return tools_pb2.ResolveRuntimeResponse(runtime=runtime)
 
     async def Execute(

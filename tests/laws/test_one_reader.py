@@ -27,6 +27,7 @@ READERS: dict[str, dict[str, str]] = {
         "services/runner/advance.py": "outcomes of calls that ended elsewhere, to refer to them",
         "services/runner/execution.py": "the same",
         "services/runner/publisher.py": "the same",
+        "services/tools/archive.py": "pages of an archived result, appended as a new result",
     },
     # Which artifacts projections refer to; nothing of what they show.
     "CollectReferences": {

@@ -200,4 +200,9 @@ async def test_a_system_prompt_and_tools_stand_before_the_messages(
     before = ["model", "max_tokens", "cache_control", "system", "tools"]
     assert list(body) == [*before, "messages", "stream"]
     assert body["system"] == "Be \0."
-    assert [tool["name"] for tool in body["tools"]] == ["decide", "note", "transfer"]
+    assert [tool["name"] for tool in body["tools"]] == [
+        "decide",
+        "note",
+        "transfer",
+        "read_archive",
+    ]

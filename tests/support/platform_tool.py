@@ -18,7 +18,7 @@ from typing import Any
 from counterfoil.journal.v1.journal_pb2 import Outcome
 from counterfoil.types.v1 import runtime_pb2
 
-from services.tools.platform import PlatformTool, PlatformTools, text_outcome
+from services.tools.platform import PlatformTool, PlatformTools, ToolCall, text_outcome
 
 SOCKET = "COUNTERFOIL_TEST_EFFECTS"
 SCHEMA = b'{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}'
@@ -38,8 +38,8 @@ def register(registry: PlatformTools) -> None:
 
 
 def _tool(name: str, policy: runtime_pb2.ToolPolicy.ValueType) -> PlatformTool:
-    async def run(input: bytes, operation_id: str) -> Outcome:
-        return await _tell(name, input, operation_id)
+    async def run(call: ToolCall) -> Outcome:
+        return await _tell(name, call.input, call.operation_id)
 
     return PlatformTool(
         name=name,

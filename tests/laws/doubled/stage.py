@@ -39,7 +39,7 @@ from services.ledger.sessions import Sessions
 from services.ledger.stream import Hub
 from services.ledger.verify import Verifier
 from services.registry import service as registry_service
-from services.tools.platform import PlatformTool, PlatformTools, text_outcome
+from services.tools.platform import PlatformTool, PlatformTools, ToolCall, text_outcome
 from services.tools.profiles import choose
 from services.tools.service import ToolServicer
 from services.transcript import service as transcript_service
@@ -223,13 +223,13 @@ class Stage:
         self.kernel.register(tools_pb2_grpc.add_ToolServiceServicer_to_server, self.tools)
 
     def _tool(self, name: str, policy: "runtime_pb2.ToolPolicy.ValueType") -> PlatformTool:
-        async def run(input: bytes, operation_id: str) -> journal_pb2.Outcome:
+        async def run(call: ToolCall) -> journal_pb2.Outcome:
             net = self.net
-            net.log("EXECUTE", name, operation_id[-6:])
-            self.executions[operation_id] = self.executions.get(operation_id, 0) + 1
+            net.log("EXECUTE", name, call.operation_id[-6:])
+            self.executions[call.operation_id] = self.executions.get(call.operation_id, 0) + 1
             CURRENT.set("tools")
             await net.send(f"effect {name}", _nothing)
-            return text_outcome(f"{name} ran {input.decode()}")
+            return text_outcome(f"{name} ran {call.input.decode()}")
 
         return PlatformTool(
             name=name,

@@ -2,12 +2,12 @@
 
 from counterfoil.journal.v1.journal_pb2 import Outcome
 
-from services.tools.platform import PlatformTool, PlatformTools, text_outcome
+from services.tools.platform import PlatformTool, PlatformTools, ToolCall, text_outcome
 
 
-async def run(input: bytes, operation_id: str) -> Outcome:
+async def run(call: ToolCall) -> Outcome:
     """Answer with the input."""
-    return text_outcome(input.decode())
+    return text_outcome(call.input.decode())
 
 
 def register(registry: PlatformTools) -> None:

@@ -17,7 +17,7 @@ from foundation.errors import Failure
 from foundation.rpc.context import CallContext, current, serving
 from services.tools import execution
 from services.tools.execution import Executor, outcome_of
-from services.tools.platform import PlatformTool, PlatformTools, Run, text_outcome
+from services.tools.platform import PlatformTool, PlatformTools, Run, ToolCall, text_outcome
 
 
 def unavailable() -> Failure:
@@ -101,8 +101,8 @@ class Effects:
     def __init__(self) -> None:
         self.seen: list[tuple[bytes, str]] = []
 
-    async def run(self, input: bytes, operation_id: str) -> pb.Outcome:
-        self.seen.append((input, operation_id))
+    async def run(self, call: ToolCall) -> pb.Outcome:
+        self.seen.append((call.input, call.operation_id))
         return text_outcome("charged")
 
 
@@ -173,7 +173,7 @@ async def test_a_stale_owner_runs_nothing(journal: JournalInMemory, make: Make) 
 async def test_a_tools_exception_becomes_an_outcome_without_its_text(
     journal: JournalInMemory, make: Make
 ) -> None:
-    async def run(input: bytes, operation_id: str) -> pb.Outcome:
+    async def run(call: ToolCall) -> pb.Outcome:
         raise ValueError("password hunter2")
 
     await make(run).execute(request())
@@ -187,7 +187,7 @@ async def test_a_tools_exception_becomes_an_outcome_without_its_text(
 async def test_an_outcome_that_is_no_array_is_a_failure_of_the_tool(
     journal: JournalInMemory, make: Make, content: bytes
 ) -> None:
-    async def run(input: bytes, operation_id: str) -> pb.Outcome:
+    async def run(call: ToolCall) -> pb.Outcome:
         return pb.Outcome(content=content)
 
     await make(run).execute(request())
@@ -198,7 +198,7 @@ async def test_an_outcome_that_is_no_array_is_a_failure_of_the_tool(
 async def test_a_tool_that_takes_too_long_is_reported_as_perhaps_done(
     journal: JournalInMemory, make: Make
 ) -> None:
-    async def run(input: bytes, operation_id: str) -> pb.Outcome:
+    async def run(call: ToolCall) -> pb.Outcome:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -210,7 +210,9 @@ async def test_a_tool_that_takes_too_long_is_reported_as_perhaps_done(
 async def test_no_first_byte_goes_out_after_the_deadline() -> None:
     effects = Effects()
     tool = PlatformTool("charge", "d", b'{"type":"object"}', effects.run)
-    outcome = await outcome_of(tool, b"{}", "op_1", time.monotonic())
+    outcome = await outcome_of(
+        tool, ToolCall(b"{}", "op_1", reference_pb2.ThreadRef()), time.monotonic()
+    )
     assert effects.seen == []
     assert outcome.is_error
     assert b"was not run" in outcome.content
@@ -232,7 +234,7 @@ async def test_the_outcome_is_written_although_the_caller_went_away(
 ) -> None:
     running, finish = asyncio.Event(), asyncio.Event()
 
-    async def run(input: bytes, operation_id: str) -> pb.Outcome:
+    async def run(call: ToolCall) -> pb.Outcome:
         running.set()
         await finish.wait()
         return text_outcome("charged")
@@ -254,7 +256,7 @@ async def test_a_process_that_stops_leaves_the_operation_started(
 ) -> None:
     running = asyncio.Event()
 
-    async def run(input: bytes, operation_id: str) -> pb.Outcome:
+    async def run(call: ToolCall) -> pb.Outcome:
         running.set()
         await asyncio.Event().wait()
         raise AssertionError

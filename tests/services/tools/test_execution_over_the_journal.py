@@ -18,7 +18,7 @@ from foundation.rpc.admission import Admission, Principal
 from foundation.rpc.host import Host
 from foundation.storage import Database, SealRing, Unavailable
 from services.journal.service import Journal
-from services.tools.platform import PlatformTool, PlatformTools, text_outcome
+from services.tools.platform import PlatformTool, PlatformTools, ToolCall, text_outcome
 from services.tools.profiles import PROFILES
 from services.tools.service import ToolServicer
 from tests.services.journal.bench import projecting
@@ -72,8 +72,8 @@ async def bench(postgres: SessionPostgres) -> AsyncGenerator[Bench]:
         entered, finish = asyncio.Event(), asyncio.Event()
         runs: list[str] = []
 
-        async def run(input: bytes, operation_id: str) -> pb.Outcome:
-            runs.append(operation_id)
+        async def run(call: ToolCall) -> pb.Outcome:
+            runs.append(call.operation_id)
             entered.set()
             await finish.wait()
             return text_outcome("charged")

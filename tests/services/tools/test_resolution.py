@@ -1,6 +1,6 @@
 """Who executes a tool of a new session: everything that cannot be served refuses it by name."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from counterfoil.journal.v1.journal_pb2 import Outcome
@@ -12,9 +12,10 @@ from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 
 from foundation.errors import Failure
 from foundation.storage import ConfigurationError
-from services.tools.platform import PlatformTool, PlatformTools, load_module, text_outcome
+from services.tools.platform import PlatformTool, PlatformTools, ToolCall, load_module, text_outcome
 from services.tools.profiles import PROFILES, choose
 from services.tools.resolution import BUILT_IN_TOOLS, resolve
+from services.tools.service import ToolServicer
 
 OFFLINE = PROFILES["offline"]
 ALLOW, ASK, AUTO = (
@@ -24,7 +25,7 @@ ALLOW, ASK, AUTO = (
 )
 
 
-async def run(input: bytes, operation_id: str) -> Outcome:
+async def run(call: ToolCall) -> Outcome:
     return text_outcome("done")
 
 
@@ -196,3 +197,33 @@ def test_a_session_pins_how_its_model_is_asked() -> None:
     )
     plain = pb.Agent(name="a", model=pb.ModelConfig(id="m"))
     assert not resolve(plain, (), OFFLINE).HasField("model_options")
+
+
+ARCHIVE = platform_tool("read_archive")
+
+
+def test_the_archive_is_bound_last_where_another_tool_is() -> None:
+    runtime = resolve(agent(custom("x")), (platform_tool("charge"),), OFFLINE, ARCHIVE)
+    assert [tool.name for tool in runtime.tools] == ["x", "charge", "read_archive"]
+    assert runtime.tools[2].owner == rt.TOOL_OWNER_PLATFORM_MANAGED
+    assert not resolve(agent(), (), OFFLINE, ARCHIVE).tools
+    without = resolve(agent(custom("x")), (), OFFLINE, None)
+    assert [tool.name for tool in without.tools] == ["x"]
+
+
+def test_a_custom_tool_of_the_archives_name_wins_and_there_is_no_archive() -> None:
+    (bound,) = resolve(agent(custom("read_archive")), (), OFFLINE, ARCHIVE).tools
+    assert bound.owner == rt.TOOL_OWNER_CLIENT_CUSTOM
+
+
+def test_the_archive_takes_no_tool_of_the_agent_its_place() -> None:
+    many = [custom(f"t{number}") for number in range(256)]
+    tools = resolve(agent(*many), (), OFFLINE, ARCHIVE).tools
+    assert [tool.name for tool in tools] == [one.custom.name for one in many]
+
+
+def test_no_deployment_registers_a_tool_of_the_archives_name() -> None:
+    tools = PlatformTools()
+    tools.register(ARCHIVE)
+    with pytest.raises(ConfigurationError, match="read_archive"):
+        ToolServicer(tools, OFFLINE, cast(Any, None))
