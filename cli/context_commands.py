@@ -1,5 +1,6 @@
 """`counterfoil context`: what the model was sent."""
 
+import getpass
 from typing import Annotated
 
 import typer
@@ -68,3 +69,32 @@ def diff(
     from cli import context_reads
 
     main_loop(context_reads.diff_snapshots(read_settings(), snapshot, other, output))
+
+
+@app.command(
+    epilog="Example: counterfoil context redact sesn_01m8n2v7jq9f1w3c5t8xk0r6ah"
+    " --event sevt_01m8n2v7jq9f1w3c5t8xk0r6ah --reason 'a key was pasted'"
+)
+def redact(
+    session: Annotated[str, typer.Argument(help="Session id, sesn_…")],
+    reason: Annotated[str, typer.Option(help="Why; kept in the access records.")],
+    operation: Annotated[
+        str, typer.Option(help="The operation whose result is redacted, op_….")
+    ] = "",
+    event: Annotated[
+        str, typer.Option(help="A user.message, or an event with a tool result, sevt_….")
+    ] = "",
+    output: Output = Form.TABLE,
+) -> None:
+    """Take a tool result or a user message out of a session and its forks, for good.
+
+    The model is not shown it again, summaries that cover it are revoked, and what every service
+    keeps of it is erased. Repeating the command is harmless; one that was cut off must be repeated.
+    What the model wrote about it stays: see docs/operating/redaction.md.
+    """
+    from cli import redacting
+
+    if bool(operation) == bool(event):
+        raise typer.BadParameter("give either --operation or --event")
+    asked = redacting.Asked(f"{getpass.getuser()} (counterfoil)", reason)
+    main_loop(redacting.redact(read_settings(), session, operation, event, asked, output))

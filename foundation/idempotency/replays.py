@@ -35,6 +35,12 @@ _STORED = """
 SELECT sealed FROM @.replays WHERE workspace_id = $1 AND method = $2 AND key_digest = $3
 """
 
+_ABOUT = """
+SELECT key_digest, sealed FROM @.replays
+WHERE workspace_id = $1 AND resource_id = $2 AND method = $3 AND sealed IS NOT NULL
+FOR UPDATE
+"""
+
 _STORE = """
 UPDATE @.replays SET resource_id = $4, sealed = $5
 WHERE workspace_id = $1 AND method = $2 AND key_digest = $3
@@ -137,8 +143,25 @@ class Replays:
         return answer.FromString(opened[_DIGEST_BYTES:])
 
     def _identity(self, row: tuple[str, str, bytes]) -> tuple[str, ...]:
-        workspace_id, path, key_digest = row
-        return f"{self._schema}.replays", "sealed", workspace_id, path, key_digest.hex()
+        return _identity(self._schema, *row)
+
+
+async def empty_answers(
+    connection: Connection, ring: SealRing, schema: str, workspace_id: str, resource: str, path: str
+) -> None:
+    """Empty what is stored of the answers of one method about a resource: a repeat still finds
+    that the request was carried out, and is told nothing else."""
+    rows = await connection.fetch(_ABOUT.replace("@", schema), workspace_id, resource, path)
+    for row in rows:
+        identity = _identity(schema, workspace_id, path, row["key_digest"])
+        asked = ring.open(row["sealed"], *identity)[:_DIGEST_BYTES]
+        sealed = ring.seal(asked, *identity)
+        key = (workspace_id, path, row["key_digest"])
+        await connection.execute(_STORE.replace("@", schema), *key, resource, sealed)
+
+
+def _identity(schema: str, workspace_id: str, path: str, key_digest: bytes) -> tuple[str, ...]:
+    return f"{schema}.replays", "sealed", workspace_id, path, key_digest.hex()
 
 
 def _resource(method: Any, request: Message, answer: Message) -> str:

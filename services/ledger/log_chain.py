@@ -7,7 +7,7 @@ from typing import NamedTuple
 from counterfoil.types.v1.reference_pb2 import Head
 
 from foundation.digests import SALT_BYTES, Chain, commitment, frame
-from foundation.storage import Sealer, SealRing
+from foundation.storage import SealBroken, Sealer, SealRing
 
 _DOMAIN = "counterfoil.ledger.log.v1"
 _TABLE = "ledger.log"
@@ -70,6 +70,31 @@ def open_body(
 def committed(salt: bytes, body: bytes) -> bytes:
     """The commitment column of a row with a body."""
     return commitment(salt, body)
+
+
+def seal_redaction(
+    ring: SealRing, workspace_id: str, session_id: str, position: int, commitment: bytes
+) -> bytes:
+    """What says that the body with this commitment was redacted."""
+    return ring.seal(commitment, "ledger.redactions", workspace_id, session_id, position)
+
+
+def is_redacted(
+    ring: SealRing,
+    workspace_id: str,
+    session_id: str,
+    position: int,
+    commitment: bytes,
+    seal: bytes | None,
+) -> bool:
+    """Whether a row's body was replaced by a redaction."""
+    if seal is None:
+        return False
+    try:
+        opened = ring.open(seal, "ledger.redactions", workspace_id, session_id, position)
+    except SealBroken:
+        return False
+    return opened == commitment
 
 
 def _time(moment: datetime | None) -> bytes:

@@ -42,6 +42,17 @@ queued = Table(
     Column("position", BigInteger, primary_key=True, autoincrement=False),
 )
 
+# Entries whose body was replaced, because it was redacted.
+redactions = Table(
+    "redactions",
+    metadata,
+    Column("workspace_id", Text, nullable=False),
+    Column("session_id", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    # The entry's commitment, sealed: only a holder of the key can say that it was redacted.
+    Column("seal", LargeBinary, nullable=False),
+)
+
 # Who looked behind the public surface. Rows are only ever added.
 access = Table(
     "access",
@@ -56,6 +67,9 @@ access = Table(
     # Head of the log at that moment.
     Column("position", BigInteger, nullable=False),
     Column("digest", LargeBinary, nullable=False),
+    # Of redactions: who asked, and why.
+    Column("reader", Text, nullable=False, server_default=text("''")),
+    Column("purpose", Text, nullable=False, server_default=text("''")),
 )
 
 Index("access_session", access.c.session_id, access.c.accessed_at)

@@ -34,6 +34,7 @@ from services.ledger.ids import is_id, known
 from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
+from services.ledger.redacting import EventRedactor
 from services.ledger.session_pages import SessionPages
 from services.ledger.sessions import Sessions
 from services.ledger.stream import Hub
@@ -80,6 +81,7 @@ async def start(kernel: "Kernel") -> None:
             Attachments(lanes, dispatcher),
             hub,
             verifier,
+            EventRedactor(db, ring),
         ),
     )
     export_service.register(kernel, db, verifier)
@@ -238,7 +240,9 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
         attachments: Attachments,
         hub: Hub,
         verifier: Verifier,
+        redactor: EventRedactor,
     ) -> None:
+        self._redactor = redactor
         self._lanes = lanes
         self._writes = TurnWrites(lanes)
         self._sessions = sessions
@@ -311,6 +315,19 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
             self._lanes.db, known(request.session_id), request.workspace_id
         )
         return turn_pb2.LocateThreadResponse(thread=thread)
+
+    async def LocateEvent(
+        self, request: turn_pb2.LocateEventRequest, context: Any
+    ) -> turn_pb2.LocateEventResponse:
+        thread = await session_store.home_of_session(self._lanes.db, _known(request.session_id))
+        return await self._redactor.locate(thread, _known(request.event_id, "event"))
+
+    async def RedactEvents(
+        self, request: turn_pb2.RedactEventsRequest, context: Any
+    ) -> turn_pb2.RedactEventsResponse:
+        response = await self._redactor.redact(request)
+        self._lanes.forget(request.thread.workspace_id, request.thread.session_id)
+        return response
 
     async def FinishDeletion(
         self, request: turn_pb2.FinishDeletionRequest, context: Any

@@ -6,7 +6,7 @@ from foundation import ids
 from foundation.errors import not_found
 from foundation.rpc import context
 from foundation.storage import Connection, Database, SealRing
-from services.ledger import log_page_store, log_store
+from services.ledger import log_page_store, log_store, redaction_store
 from services.ledger.log_probe import SessionHead, SessionProbe
 from services.ledger.verify_audit import Audit, stored
 
@@ -67,7 +67,8 @@ class Verifier:
         self, connection: Connection, workspace_id: str, session_id: str, found: SessionHead
     ) -> Audit:
         """What a connection sees of a log whose session has the head `found`."""
-        audit = Audit(self._ring, workspace_id, session_id)
+        redactions = await redaction_store.redactions(connection, (workspace_id, session_id))
+        audit = Audit(self._ring, workspace_id, session_id, redactions)
         after = 0
         while True:
             rows = await log_page_store.rows(

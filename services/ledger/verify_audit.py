@@ -4,7 +4,7 @@ A row is checked against the digest that is stored before it and the one that wa
 that one changed row is one finding and not a finding for every row behind it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -54,7 +54,11 @@ class _Queued:
 class Audit:
     """Takes the rows of one log in order, then its head; collects what does not hold."""
 
-    def __init__(self, ring: SealRing, workspace_id: str, session_id: str) -> None:
+    def __init__(
+        self, ring: SealRing, workspace_id: str, session_id: str, redactions: Mapping[int, bytes]
+    ) -> None:
+        """`redactions`: seals of entries whose body was replaced, by position."""
+        self._redactions = redactions
         self._ring = ring
         self._workspace_id = workspace_id
         self._session_id = session_id
@@ -157,7 +161,13 @@ class Audit:
         except SealBroken:
             self._find(row.position, "the content does not open")
             return
-        if log_chain.committed(salt, body) != row.commitment:
+        if log_chain.committed(salt, body) == row.commitment:
+            return
+        where = (self._workspace_id, self._session_id, row.position)
+        seal = self._redactions.get(row.position)
+        if log_chain.is_redacted(self._ring, *where, row.commitment, seal):
+            self._find(row.position, "the content was redacted", informational=True)
+        else:
             self._find(row.position, "the content does not match its commitment")
 
     def _time(self, row: StoredRow) -> None:

@@ -33,6 +33,7 @@ from services.ledger.forks import Forks
 from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
+from services.ledger.redacting import EventRedactor
 from services.ledger.service import SessionServicer, TurnServicer
 from services.ledger.session_pages import SessionPages
 from services.ledger.sessions import Sessions
@@ -210,7 +211,8 @@ class Stage:
         )
         kernel.register(session_pb2_grpc.add_SessionServiceServicer_to_server, public)
         attachments = Attachments(lanes, self.dispatcher)
-        internal = TurnServicer(lanes, sessions, attachments, hub, verifier)
+        redactor = EventRedactor(db, ring)
+        internal = TurnServicer(lanes, sessions, attachments, hub, verifier, redactor)
         kernel.register(turn_pb2_grpc.add_TurnServiceServicer_to_server, internal)
 
     def _start_tools(self) -> None:

@@ -33,6 +33,7 @@ from services.ledger.forks import Forks
 from services.ledger.inspection import Inspection
 from services.ledger.lanes import Lanes
 from services.ledger.log_list import History
+from services.ledger.redacting import EventRedactor
 from services.ledger.service import SessionServicer, TurnServicer
 from services.ledger.session_pages import SessionPages
 from services.ledger.sessions import Sessions
@@ -397,7 +398,8 @@ async def open_ledger(dsn: str, **options: Any) -> AsyncGenerator[Ledger]:
     )
     inspection = Inspection(db, session_store.probe, verifier)
     public = SessionServicer(sessions, Forks(lanes, dispatcher), pages, history, hub, inspection)
-    internal = TurnServicer(lanes, sessions, Attachments(lanes, dispatcher), hub, verifier)
+    attachments, redactor = Attachments(lanes, dispatcher), EventRedactor(db, ring)
+    internal = TurnServicer(lanes, sessions, attachments, hub, verifier, redactor)
     try:
         yield Ledger(db, ring, hub, lanes, dispatcher, public, internal)
     finally:

@@ -1582,6 +1582,166 @@ class LocateThreadResponse(_message.Message):
 Global___LocateThreadResponse: _TypeAlias = LocateThreadResponse  # noqa: Y015
 
 @_typing.final
+class LocateEventRequest(_message.Message):
+    """LocateEventRequest names an event."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Session id."""
+    event_id: _builtins.str
+    """Event id."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocateEventRequest: _TypeAlias = LocateEventRequest  # noqa: Y015
+
+@_typing.final
+class LocateEventResponse(_message.Message):
+    """LocateEventResponse says what an event is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_SEQ_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    """The operation whose result or answer it is."""
+    entry_seq: _builtins.int
+    """Sequence of the transcript entry of the input."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The session's thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        operation_id: _builtins.str = ...,
+        entry_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry_seq", b"entry_seq", "operation_id", b"operation_id", "target", b"target", "thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_seq", b"entry_seq", "operation_id", b"operation_id", "target", b"target", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["operation_id", "entry_seq"]  # noqa: Y015
+    _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
+
+Global___LocateEventResponse: _TypeAlias = LocateEventResponse  # noqa: Y015
+
+@_typing.final
+class RedactEventsRequest(_message.Message):
+    """RedactEventsRequest names what is redacted, and who asks for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_SEQ_FIELD_NUMBER: _builtins.int
+    READER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    """Answer and result of an operation."""
+    entry_seq: _builtins.int
+    """The message that became this transcript entry."""
+    reader: _builtins.str
+    """Who redacts, for the access record; 1 to 128 characters."""
+    reason: _builtins.str
+    """Why, for the access record; 1 to 512 characters."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        operation_id: _builtins.str = ...,
+        entry_seq: _builtins.int = ...,
+        reader: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry_seq", b"entry_seq", "operation_id", b"operation_id", "target", b"target", "thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry_seq", b"entry_seq", "operation_id", b"operation_id", "reader", b"reader", "reason", b"reason", "target", b"target", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["operation_id", "entry_seq"]  # noqa: Y015
+    _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
+
+Global___RedactEventsRequest: _TypeAlias = RedactEventsRequest  # noqa: Y015
+
+@_typing.final
+class RedactEventsResponse(_message.Message):
+    """RedactEventsResponse says what was redacted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_IDS_FIELD_NUMBER: _builtins.int
+    FORKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The events, those that were redacted before included; none where the session began with a copy that holds the target."""
+
+    @_builtins.property
+    def forks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForkedThread]:
+        """Sessions that began with a copy of this one's history."""
+
+    def __init__(
+        self,
+        *,
+        event_ids: _abc.Iterable[_builtins.str] | None = ...,
+        forks: _abc.Iterable[Global___ForkedThread] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_ids", b"event_ids", "forks", b"forks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedactEventsResponse: _TypeAlias = RedactEventsResponse  # noqa: Y015
+
+@_typing.final
+class ForkedThread(_message.Message):
+    """ForkedThread is the thread of a fork."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_FIELD_NUMBER: _builtins.int
+    CUT_SEQ_FIELD_NUMBER: _builtins.int
+    cut_seq: _builtins.int
+    """The last transcript entry that was copied."""
+    @_builtins.property
+    def thread(self) -> _reference_pb2.ThreadRef:
+        """The thread."""
+
+    def __init__(
+        self,
+        *,
+        thread: _reference_pb2.ThreadRef | None = ...,
+        cut_seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut_seq", b"cut_seq", "thread", b"thread"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkedThread: _TypeAlias = ForkedThread  # noqa: Y015
+
+@_typing.final
 class FinishDeletionRequest(_message.Message):
     """FinishDeletionRequest names an erased thread."""
 

@@ -81,6 +81,16 @@ class TurnServiceStub:
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadResponse.FromString,
                 _registered_method=True)
+        self.LocateEvent = channel.unary_unary(
+                '/counterfoil.ledger.v1.TurnService/LocateEvent',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateEventRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateEventResponse.FromString,
+                _registered_method=True)
+        self.RedactEvents = channel.unary_unary(
+                '/counterfoil.ledger.v1.TurnService/RedactEvents',
+                request_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.RedactEventsRequest.SerializeToString,
+                response_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.RedactEventsResponse.FromString,
+                _registered_method=True)
         self.FinishDeletion = channel.unary_unary(
                 '/counterfoil.ledger.v1.TurnService/FinishDeletion',
                 request_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.FinishDeletionRequest.SerializeToString,
@@ -163,6 +173,23 @@ class TurnServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LocateEvent(self, request, context):
+        """LocateEvent says what an event is in the history: the input that it became, or the operation whose result or answer it is. For operators that redact
+        it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet, INVALID_FIELD for an event of another type.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RedactEvents(self, request, context):
+        """RedactEvents replaces the content of public events for good: of a message, or of an operation's answer and result. Their place in the log's chain
+        stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
+        context first. Leaves an access record. Fails with NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FinishDeletion(self, request, context):
         """FinishDeletion records that every authority erased the thread. Idempotent.
         """
@@ -217,6 +244,16 @@ def add_TurnServiceServicer_to_server(servicer, server):
                     servicer.LocateThread,
                     request_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadRequest.FromString,
                     response_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadResponse.SerializeToString,
+            ),
+            'LocateEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.LocateEvent,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateEventRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateEventResponse.SerializeToString,
+            ),
+            'RedactEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.RedactEvents,
+                    request_deserializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.RedactEventsRequest.FromString,
+                    response_serializer=counterfoil_dot_ledger_dot_v1_dot_turn__pb2.RedactEventsResponse.SerializeToString,
             ),
             'FinishDeletion': grpc.unary_unary_rpc_method_handler(
                     servicer.FinishDeletion,
@@ -469,6 +506,60 @@ class TurnService:
             '/counterfoil.ledger.v1.TurnService/LocateThread',
             counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadRequest.SerializeToString,
             counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LocateEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.TurnService/LocateEvent',
+            counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateEventRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_turn__pb2.LocateEventResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RedactEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/counterfoil.ledger.v1.TurnService/RedactEvents',
+            counterfoil_dot_ledger_dot_v1_dot_turn__pb2.RedactEventsRequest.SerializeToString,
+            counterfoil_dot_ledger_dot_v1_dot_turn__pb2.RedactEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

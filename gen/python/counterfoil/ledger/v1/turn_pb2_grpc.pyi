@@ -49,6 +49,15 @@ class TurnServiceStub:
     """LocateThread finds a session's primary thread, in any workspace, for operators that ask other authorities about it. Reads only. Fails with
     NOT_FOUND.
     """
+    LocateEvent: _aio.UnaryUnaryMultiCallable[_turn_pb2.LocateEventRequest, _turn_pb2.LocateEventResponse]
+    """LocateEvent says what an event is in the history: the input that it became, or the operation whose result or answer it is. For operators that redact
+    it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet, INVALID_FIELD for an event of another type.
+    """
+    RedactEvents: _aio.UnaryUnaryMultiCallable[_turn_pb2.RedactEventsRequest, _turn_pb2.RedactEventsResponse]
+    """RedactEvents replaces the content of public events for good: of a message, or of an operation's answer and result. Their place in the log's chain
+    stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
+    context first. Leaves an access record. Fails with NOT_FOUND.
+    """
     FinishDeletion: _aio.UnaryUnaryMultiCallable[_turn_pb2.FinishDeletionRequest, _turn_pb2.FinishDeletionResponse]
     """FinishDeletion records that every authority erased the thread. Idempotent."""
 
@@ -140,6 +149,27 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_turn_pb2.LocateThreadResponse]:
         """LocateThread finds a session's primary thread, in any workspace, for operators that ask other authorities about it. Reads only. Fails with
         NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def LocateEvent(
+        self,
+        request: _turn_pb2.LocateEventRequest,
+        context: _aio.ServicerContext[_turn_pb2.LocateEventRequest, _abc.Awaitable[_turn_pb2.LocateEventResponse]],
+    ) -> _abc.Awaitable[_turn_pb2.LocateEventResponse]:
+        """LocateEvent says what an event is in the history: the input that it became, or the operation whose result or answer it is. For operators that redact
+        it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet, INVALID_FIELD for an event of another type.
+        """
+
+    @_abc_1.abstractmethod
+    def RedactEvents(
+        self,
+        request: _turn_pb2.RedactEventsRequest,
+        context: _aio.ServicerContext[_turn_pb2.RedactEventsRequest, _abc.Awaitable[_turn_pb2.RedactEventsResponse]],
+    ) -> _abc.Awaitable[_turn_pb2.RedactEventsResponse]:
+        """RedactEvents replaces the content of public events for good: of a message, or of an operation's answer and result. Their place in the log's chain
+        stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
+        context first. Leaves an access record. Fails with NOT_FOUND.
         """
 
     @_abc_1.abstractmethod

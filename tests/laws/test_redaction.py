@@ -1,0 +1,166 @@
+"""What an operator redacted is gone: from requests, pages, rows, forks. The chains still hold."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.cli.looking import look
+from tests.laws.unsealed import Unsealer
+from tests.support.chat import Chat, Event, asks, custom_tool, is_over, result
+from tests.support.model import Model, script, text, use
+from tests.support.postgres import SessionPostgres
+from tests.support.system import System, system_of
+from tests.support.zygote import Zygote
+
+SAID, SHOWN = "canary-said-7f3a", "canary-shown-91c4"
+GO_ON = script({"content": [text("Going on.")]})
+
+
+@pytest.fixture
+async def chat(running_system: System) -> Chat:
+    return await talked(running_system)
+
+
+async def talked(system: System) -> Chat:
+    """A session with a secret in its first message and one in a result."""
+    chat = await Chat.open(system, tools=[custom_tool("decide")])
+    steps = script({"content": [use("decide", text="a")]}, {"content": [text("Decided.")]})
+    blocks = [{"type": "text", "text": said} for said in (f"The key is {SAID}.", steps)]
+    async with chat.stream() as stream:
+        await chat.send({"type": "user.message", "content": blocks})
+        waiting = await stream.until(asks)
+        (use_id,) = waiting[-1]["stop_reason"]["event_ids"]
+        await chat.send(result(use_id, f"It is {SHOWN}."))
+        await stream.until(is_over)
+    await chat.say(GO_ON)
+    return chat
+
+
+def of_type(history: list[Event], kind: str) -> Event:
+    return next(event for event in history if event["type"] == kind)
+
+
+async def redact(system: System, session_id: str, event_id: str) -> list[dict[str, Any]]:
+    words = ("context", "redact", session_id, "--event", event_id, "--reason", "a leaked key")
+    return (await look(system, *words, "-o", "json")).rows
+
+
+async def redact_both(chat: Chat, history: list[Event]) -> list[list[dict[str, Any]]]:
+    return [
+        await redact(chat.system, chat.id, of_type(history, kind)["id"])
+        for kind in ("user.custom_tool_result", "user.message")
+    ]
+
+
+async def kept(system: System) -> bytes:
+    """Everything that the databases hold, sealed values opened."""
+    unsealer = Unsealer.of(Path(system.folder), system.environment)
+    urls = {v for k, v in system.environment.items() if k.endswith("_DATABASE_URL")}
+    if not urls:
+        urls = {f"postgresql://counterfoil@/counterfoil?host={system.folder}/postgres/socket"}
+    found: list[bytes] = []
+    for url in sorted(urls):
+        connection = await asyncpg.connect(url)
+        try:
+            tables = await connection.fetch(
+                "SELECT table_schema, table_name FROM information_schema.tables"
+                " WHERE table_schema NOT IN ('pg_catalog', 'information_schema')"
+            )
+            for schema, table in tables:
+                for row in await connection.fetch(f'SELECT * FROM "{schema}"."{table}"'):
+                    found += [unsealer.opened(value) for value in row.values()]
+        finally:
+            await connection.close()
+    return b"\n".join(found)
+
+
+async def test_a_redacted_secret_is_nowhere_and_the_chains_hold(chat: Chat) -> None:
+    system, history = chat.system, await chat.history()
+    fork = await chat.fork()
+    await fork.say(GO_ON)
+    snapshots = (await system.http().get(f"/v1/sessions/{chat.id}/context_snapshots")).json()
+    before = await kept(system)
+    assert SAID.encode() in before
+    assert SHOWN.encode() in before
+
+    of_result, of_message = await redact_both(chat, history)
+    for rows in (of_result, of_message):
+        assert [row["session_id"] for row in rows] == [chat.id, fork.id]
+        assert rows[0]["forks"] == [fork.id]
+        assert rows[0]["events"]
+
+    after = await kept(system)
+    assert SAID.encode() not in after
+    assert SHOWN.encode() not in after
+    pages = json.dumps(await chat.history())
+    assert SAID not in pages
+    assert SHOWN not in pages
+    assert "(this message was redacted)" in pages
+    for session_id in (chat.id, fork.id):
+        verdict = await look(system, "verify", session_id, "-o", "json")
+        assert verdict.code == 0, verdict.out
+    old = snapshots["data"][-1]["id"]
+    answer = await system.http().get(f"/v1/sessions/{chat.id}/context_snapshots/{old}/request")
+    assert answer.status_code == 400
+    assert "was redacted" in answer.json()["error"]["message"]
+
+    asked = len(await system.model.asked())
+    await asyncio.gather(chat.say(GO_ON + " "), fork.say(GO_ON + " "))
+    later = (await system.model.asked())[asked:]
+    assert len(later) == 2
+    for request in later:
+        assert SAID.encode() not in request.body
+        assert SHOWN.encode() not in request.body
+    assert await redact_both(chat, history)  # again: nothing is left to do, and nothing fails
+
+
+POINTS = ("context.redact", "journal.redact", "transcript.redact", "ledger.redact")
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(f"{name}.{when}", marks=() if name == "context.redact" else pytest.mark.full)
+        for name in POINTS
+        for when in ("before", "after")
+    ],
+)
+async def test_a_process_that_dies_in_a_redaction_shows_nothing_afterwards(
+    zygote: Zygote, model: Model, postgres: SessionPostgres, point: str
+) -> None:
+    async with system_of("embedded", zygote, model, postgres) as system:
+        await system.start(f"{point}=kill")
+        chat = await talked(system)
+        history = await chat.history()
+        kind = "user.message" if point.startswith("transcript") else "user.custom_tool_result"
+        event, secret = of_type(history, kind)["id"], SAID if "message" in kind else SHOWN
+        words = ("context", "redact", chat.id, "--event", event, "--reason", "a leaked key")
+        assert (await look(system, *words)).code == 1
+        assert await system.died() == "embedded"
+        await system.start()
+        if point != "context.redact.before":
+            asked = len(await system.model.asked())
+            await chat.say(GO_ON + " ")
+            for request in (await system.model.asked())[asked:]:
+                assert secret.encode() not in request.body
+        assert await redact(system, chat.id, event)
+        assert secret.encode() not in await kept(system)
+        assert (await look(system, "verify", chat.id)).code == 0
+
+
+async def test_what_is_no_part_of_the_history_is_refused(chat: Chat) -> None:
+    history = await chat.history()
+    idle = of_type(history, "session.status_idle")["id"]
+    words = ("context", "redact", chat.id, "--reason", "none")
+    cases = [
+        (("--event", idle), 1),
+        (("--operation", "op_00000000000000000000000000"), 1),
+        ((), 2),
+        (("--event", idle, "--operation", "op_1"), 2),
+    ]
+    for more, code in cases:
+        assert (await look(chat.system, *words, *more)).code == code, more
