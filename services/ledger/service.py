@@ -319,8 +319,8 @@ class TurnServicer(turn_pb2_grpc.TurnServiceServicer):
     async def LocateEvent(
         self, request: turn_pb2.LocateEventRequest, context: Any
     ) -> turn_pb2.LocateEventResponse:
-        thread = await session_store.home_of_session(self._lanes.db, _known(request.session_id))
-        return await self._redactor.locate(thread, _known(request.event_id, "event"))
+        thread = await session_store.home_of_session(self._lanes.db, known(request.session_id))
+        return await self._redactor.locate(thread, known(request.event_id, "event"))
 
     async def RedactEvents(
         self, request: turn_pb2.RedactEventsRequest, context: Any

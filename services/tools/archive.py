@@ -10,6 +10,7 @@ from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 
 from foundation import artifacts, projections
 from foundation.json import InvalidJson, parse
+from foundation.outcomes import REDACTED, failure_text
 from services.tools.platform import PlatformTool, ToolCall, text_outcome
 
 NAME = "read_archive"
@@ -97,6 +98,8 @@ def paged(page: Page, text: str) -> str:
 
 def _text(operations: Any) -> str:
     """An operation's result in words, as it was shown before anything of it was archived."""
+    if any(operation.is_redacted for operation in operations):
+        raise BadInputError(failure_text(REDACTED))
     body = b"".join(operation.projection.body for operation in operations)
     if not body:
         raise BadInputError(

@@ -21,13 +21,14 @@ class Journal:
 
     def __init__(self, *parts: Any) -> None:
         body = canonical.encode({"kind": "content", "parts": list(parts), "v": 1})
+        self.redacted = set[str]()
         self.found = {"op_1": pb.Projection(body=body), "op_2": pb.Projection()}
 
     async def GetOperations(self, request: pb.GetOperationsRequest) -> pb.GetOperationsResponse:
         own = request.thread == THREAD
         return pb.GetOperationsResponse(
             operations=[
-                pb.Operation(id=id, projection=self.found[id])
+                pb.Operation(id=id, projection=self.found[id], is_redacted=id in self.redacted)
                 for id in request.operation_ids
                 if own and id in self.found
             ]
@@ -39,6 +40,14 @@ async def read(journal: Journal, thread: ThreadRef = THREAD, **input: Any) -> tu
     outcome = await tool.run(ToolCall(json.dumps(input).encode(), "op_9", thread))
     (block,) = json.loads(outcome.content)
     return block["text"], outcome.is_error
+
+
+async def test_a_redacted_result_is_not_read_but_said_to_be_redacted() -> None:
+    journal = Journal({"kind": "text", "text": "gone"})
+    journal.redacted.add("op_1")
+    said, is_error = await read(journal, ref="op_1")
+    assert is_error
+    assert "redacted" in said
 
 
 async def test_pages_join_to_the_result_as_it_was_shown() -> None:
