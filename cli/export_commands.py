@@ -39,10 +39,14 @@ async def _write(settings: Settings, session_id: str, fd: int) -> None:
         channel(settings, "ledger", key) as ledger,
         channel(settings, "transcript", key) as transcript,
         channel(settings, "journal", key) as journal,
+        channel(settings, "context", key) as context,
+        channel(settings, "files", key) as files,
     ):
         others = {
             "transcript": transcript,
             "journal": journal,
+            "context": context,
+            "files": files,
         }
         following = exports.following(lambda service: others[service].as_channel())
         stub = export_pb2_grpc.LedgerExportServiceStub(ledger.as_channel())

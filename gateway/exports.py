@@ -10,6 +10,8 @@ from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import grpc
+from counterfoil.context.v1 import export_pb2 as context_pb2
+from counterfoil.files.v1 import export_pb2 as files_pb2
 from counterfoil.journal.v1 import export_pb2 as journal_pb2
 from counterfoil.transcript.v1 import export_pb2 as transcript_pb2
 
@@ -23,6 +25,8 @@ _HEADERS: Headers = [
 _FOLLOWING = (
     ("transcript", "Transcript", transcript_pb2),
     ("journal", "Journal", journal_pb2),
+    ("context", "Context", context_pb2),
+    ("files", "Files", files_pb2),
 )
 
 Channels = Callable[[str], grpc.aio.Channel]

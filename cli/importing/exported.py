@@ -17,7 +17,7 @@ from foundation.exports.lines import VERSION, damaged, kind_of, members_of
 BEGIN = "export.begin"
 _END = "export.end"
 
-SERVICES = ("ledger", "transcript", "journal")
+SERVICES = ("ledger", "transcript", "journal", "context", "files")
 """In the order of their lines."""
 
 

@@ -9,6 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from counterfoil.context.v1 import export_pb2 as context_pb2
+from counterfoil.context.v1 import export_pb2_grpc as context_grpc
+from counterfoil.files.v1 import export_pb2 as files_pb2
+from counterfoil.files.v1 import export_pb2_grpc as files_grpc
 from counterfoil.journal.v1 import export_pb2 as journal_pb2
 from counterfoil.journal.v1 import export_pb2_grpc as journal_grpc
 from counterfoil.ledger.v1 import export_pb2 as ledger_pb2
@@ -49,6 +53,15 @@ _TARGETS = (
         journal_pb2.ImportJournalRequest,
         journal_grpc.JournalImportServiceStub,
         "ImportJournal",
+    ),
+    _Target(
+        "context",
+        context_pb2.ImportContextRequest,
+        context_grpc.ContextImportServiceStub,
+        "ImportContext",
+    ),
+    _Target(
+        "files", files_pb2.ImportFilesRequest, files_grpc.FilesImportServiceStub, "ImportFiles"
     ),
     _Target(
         "ledger",

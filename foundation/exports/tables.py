@@ -129,7 +129,7 @@ class TablePart:
             if isinstance(form, Sealed) and value is not None:
                 value = ring.seal(value, *form.identity(key, row))
             values.append(value)
-        return *key, *values, *self.left_out.values()
+        return *key[: self.key_columns], *values, *self.left_out.values()
 
     @cached_property
     def insert(self) -> str:

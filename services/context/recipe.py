@@ -186,6 +186,11 @@ def encode(recipe: Recipe) -> bytes:
     return msgspec.msgpack.encode(recipe)
 
 
+def decode(body: bytes) -> Recipe:
+    """What `encode` gave, by this version or an older one. Raises msgspec.DecodeError."""
+    return _RECIPE.decode(body)
+
+
 def open_row(ring: SealRing, key: ThreadKey, row: Record) -> Recipe:
     """The recipe in a row of `snapshots`. Raises SealBroken for a row that was changed."""
     attempt = Attempt(epoch=row["attempt_epoch"], number=row["attempt_number"])

@@ -1,6 +1,7 @@
 """Reads and writes a thread's losses: sealed on the way in, opened and checked on the way out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from counterfoil.types.v1 import error_reason_pb2 as reasons
@@ -118,13 +119,13 @@ class Records:
         return await loss_store.checkpoints_of_round(self._db, key, *turn)
 
     def _sealed_checkpoint(self, key: ThreadKey, ordinal: int, made: Checkpoint) -> bytes:
-        bound = _checkpoint_identity(key, ordinal, made.id)
+        bound = checkpoint_identity(key, ordinal, made.id)
         return self._ring.seal(msgspec.msgpack.encode(made), *bound)
 
     def checkpoint(self, key: ThreadKey, row: Record) -> Checkpoint:
         """A stored checkpoint. Raises CORRUPT for one that cannot be read."""
         try:
-            bound = _checkpoint_identity(key, row["ordinal"], row["id"])
+            bound = checkpoint_identity(key, row["ordinal"], row["id"])
             return _CHECKPOINT.decode(self._ring.open(row["sealed"] or b"", *bound))
         except (SealBroken, msgspec.DecodeError):
             message = f"checkpoint {row['id']} cannot be read"
@@ -138,7 +139,7 @@ def new_transition(
     here either."""
     sealed = None
     if one.reason != UNREADABLE:
-        bound = _transition_identity(key, losses.count, one.id)
+        bound = transition_identity(key, losses.count, one.id)
         sealed = ring.seal(msgspec.msgpack.encode(one), *bound)
     return NewTransition(
         losses.count, one.id, one.seq, one.part, one.ordinal, losses.digest, sealed
@@ -148,15 +149,29 @@ def new_transition(
 def open_transition(ring: SealRing, key: ThreadKey, row: Record) -> Transition:
     """The transition in a row; one that withholds its target where it cannot be read."""
     try:
-        bound = _transition_identity(key, row["hw"], row["id"])
+        bound = transition_identity(key, row["hw"], row["id"])
         return _TRANSITION.decode(ring.open(row["sealed"] or b"", *bound))
     except (SealBroken, msgspec.DecodeError):
         return unreadable(row["id"], row["target_seq"], row["part"], row["ordinal"])
 
 
-def _transition_identity(key: ThreadKey, hw: int, id: str) -> tuple[str | int, ...]:
+def decode_transition(row: Mapping[str, Any]) -> Transition:
+    """The transition in an opened row. Raises DecodeError."""
+    if row["sealed"] is None:
+        return unreadable(row["id"], row["target_seq"], row["part"], row["ordinal"])
+    return _TRANSITION.decode(row["sealed"])
+
+
+def decode_checkpoint(body: bytes) -> Checkpoint:
+    """An opened checkpoint. Raises DecodeError."""
+    return _CHECKPOINT.decode(body)
+
+
+def transition_identity(key: ThreadKey, hw: int, id: str) -> tuple[str | int, ...]:
+    """What a sealed transition is bound to."""
     return ("context.transitions", "sealed", *key, hw, id)
 
 
-def _checkpoint_identity(key: ThreadKey, ordinal: int, id: str) -> tuple[str | int, ...]:
+def checkpoint_identity(key: ThreadKey, ordinal: int, id: str) -> tuple[str | int, ...]:
+    """What a sealed checkpoint is bound to."""
     return ("context.checkpoints", "sealed", *key, ordinal, id)

@@ -14,7 +14,7 @@ from foundation import ids
 from foundation.errors import not_found, wrong_state
 from foundation.rpc.context import current
 from foundation.storage import Database, SealRing
-from services.context import loss_store, recipe, store
+from services.context import export_service, loss_store, recipe, store
 from services.context.breaks import Breaks
 from services.context.cache import WarmCache
 from services.context.copying import Copier
@@ -46,6 +46,7 @@ async def start(kernel: "Kernel") -> None:
         summary_mode=kernel.settings.context_summary,
     )
     kernel.register(context_pb2_grpc.add_ContextServiceServicer_to_server, servicer)
+    export_service.register(kernel, await kernel.database("context"), servicer.snapshots)
     turns = turn_pb2_grpc.TurnServiceStub(kernel.channel("ledger"))
     kernel.register(
         snapshots_pb2_grpc.add_ContextSnapshotServiceServicer_to_server,
@@ -70,15 +71,15 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
         self._ring = ring
         self._prefixes = Prefixes(db, ring)
         self._cache = WarmCache() if cache is None else cache
-        self._snapshots = Snapshots(db, ring)
+        self.snapshots = Snapshots(db, ring)
         records, rewriting = Records(db, ring), Rewriting(transcript)
         history = History(transcript, journal, artifacts, self._prefixes)
-        self._copier = Copier(history, records, self._snapshots)
+        self._copier = Copier(history, records, self.snapshots)
         self._redactor = Redactor(db, ring, history)
         self._preparer = Preparer(
             history,
             records,
-            self._snapshots,
+            self.snapshots,
             Shrinker(records, summary_mode),
             self._redactor,
             Breaks(db, ring, rewriting),
@@ -92,7 +93,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             admitted = await store.raise_fence(c, key, epoch)
             rows = await store.snapshots_of_turn(c, key, request.turn_id) if admitted else []
         if not admitted:
-            await self._snapshots.admit(key, epoch)
+            await self.snapshots.admit(key, epoch)
         return pb.FenceResponse(snapshots=[recipe.summary(self._ring, key, row) for row in rows])
 
     async def PrepareRequest(

@@ -35,6 +35,14 @@ class Snapshots:
         part_key = await self._part_key(key[0])
         return recipe.addresses_of(part_key, *frame.parts, *([tail] if tail else []))
 
+    async def address(self, key: ThreadKey, part: bytes) -> bytes:
+        """Where one part is stored."""
+        return recipe.addresses_of(await self._part_key(key[0]), part)[0]
+
+    async def part(self, key: ThreadKey, address: bytes) -> bytes:
+        """A stored part. Raises CORRUPT when it is missing."""
+        return await self._parts.one(key[0], address)
+
     async def put(
         self,
         request: pb.PrepareRequestRequest,

@@ -12,7 +12,7 @@ from foundation import ids
 from foundation.artifacts import artifact_id
 from foundation.errors import Failure, not_found
 from foundation.storage import Database, Record
-from services.files import store, sweeping
+from services.files import export_service, store, sweeping
 from services.files.store import NewArtifact, SessionKey
 from services.files.vault import Vault
 
@@ -26,8 +26,10 @@ _REMOVED_AT_ONCE = 1000
 async def start(kernel: "Kernel") -> None:
     """Open the database and serve; the object store is asked when somebody needs it."""
     db = await kernel.database("files")
-    servicer = ArtifactServicer(db, Vault(db, kernel.ring, kernel.objects))
+    vault = Vault(db, kernel.ring, kernel.objects)
+    servicer = ArtifactServicer(db, vault)
     kernel.register(artifacts_pb2_grpc.add_ArtifactServiceServicer_to_server, servicer)
+    export_service.register(kernel, db, vault, servicer)
 
 
 class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):

@@ -24,3 +24,22 @@ async def pair(zygote: Zygote, model: Model, postgres: SessionPostgres) -> Async
         await source.start()
         await target.start()
         yield Pair(source, target)
+
+
+WINDOW = 30_000
+
+
+@pytest.fixture
+async def narrow_pair(
+    zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> AsyncGenerator[Pair]:
+    """Both, with a model that sees little at once."""
+    told = {"COUNTERFOIL_MODEL_WINDOW_TOKENS": str(WINDOW)}
+    async with (
+        system_of("embedded", zygote, model, postgres, **told) as source,
+        system_of("embedded", zygote, model, postgres, **told) as target,
+    ):
+        await source.start()
+        await target.start()
+        await model.window(WINDOW)
+        yield Pair(source, target)

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from random import Random
 
 from tests.exports.support import Pair, talk
+from tests.laws.windows import answered, picture, words
 from tests.support.chat import Chat, asks, custom_tool, is_over, message, result
 from tests.support.model import script, text, use
+from tests.support.system import System
 from tests.support.waiting import eventually
 
 
@@ -82,3 +85,47 @@ async def test_a_running_session_is_exported_as_far_as_the_ledger_knows_it(pair:
     said = [e["content"][0]["text"] for e in await moved.history() if e["type"] == "agent.message"]
     assert said == ["first", "second"]
     await pair.verify(chat.id)
+
+
+async def long_talk(system: System) -> Chat:
+    """A session of which most is not shown to the model any more, with pictures."""
+    chat, random = await Chat.open(system, tools=[custom_tool("record")]), Random(4)
+    for number in range(24):
+        async with chat.stream() as stream:
+            steps = ({"content": [use("record", text="a")]}, {"content": [text(f"done {number}")]})
+            await chat.send(message(script(*steps)))
+            used = (await stream.until(lambda e: e["type"] == "agent.custom_tool_use"))[-1]
+            given = answered(used["id"], words(random, (16_000, 4_000)[number % 2]))
+            given["content"].append(picture(60, 40 + number))
+            await chat.send(given)
+            await stream.until(is_over)
+    return chat
+
+
+async def test_what_was_lost_to_the_model_stays_lost_and_can_be_shown(narrow_pair: Pair) -> None:
+    pair = narrow_pair
+    chat = await long_talk(pair.source)
+    lines = await pair.export(chat.id)
+    kinds = {json.loads(line)["type"] for line in lines}
+    recorded = {"context.transition", "context.checkpoint", "context.snapshot", "context.part"}
+    assert kinds >= {*recorded, "files.artifact"}, kinds
+    moved = await pair.moved(chat.id)
+    again = await pair.target.http().get(f"/v1/sessions/{chat.id}/export")
+    assert essence(again.content.splitlines(keepends=True)) == essence(lines)
+    # Every request that was ever made can be shown there, byte for byte.
+    path = f"/v1/sessions/{chat.id}/context_snapshots"
+    snapshots = (await pair.target.http().get(path)).json()["data"]
+    assert snapshots
+    for one in snapshots:
+        here, there = [
+            await system.http().get(f"{path}/{one['id']}/request")
+            for system in (pair.source, pair.target)
+        ]
+        assert there.status_code == 200
+        assert there.content == here.content
+    before = len(await pair.source.model.asked())
+    probe = script({"content": [text("here")]})
+    await moved.say(probe)
+    await chat.say(probe)
+    there, here = (await pair.source.model.asked(before + 2))[before:]
+    assert there.body == here.body
