@@ -128,6 +128,30 @@ def reads_a_session(block: Block, server: Server, folder: Path) -> None:
     assert session_id in printed["sessions list"]
 
 
+def redacts_a_message(block: Block, server: Server, folder: Path) -> None:
+    """The message of a session whose turn is over."""
+    session_id = new_session(server)
+    with anthropic.Anthropic(base_url=server.url, api_key=DEVELOPMENT_KEY) as client:
+        log = client.beta.sessions.events
+        with log.stream(session_id) as stream:
+            log.send(
+                session_id,
+                events=[
+                    {"type": "user.message", "content": [{"type": "text", "text": "A key: canary"}]}
+                ],
+            )
+            next(event for event in stream if event.type == "session.status_idle")
+        (message,) = [e for e in log.list(session_id) if e.type == "user.message"]
+    name, *arguments = block.code.split()
+    assert name == "counterfoil"
+    given = [session_id if one == SESSION else one for one in arguments]
+    given = [message.id if one.startswith("sevt_") else one for one in given]
+    own = server.environment()
+    assert "redacted" in run_counterfoil(given, own, folder)
+    events = run_counterfoil(["sessions", "events", session_id, "-o", "json"], own, folder)
+    assert "(this message was redacted)" in events
+
+
 def repeats_and_looks(block: Block, server: Server, folder: Path) -> None:
     """On a session that exists."""
     assert block.code.count(README_URL) == block.code.count(SESSION) == 1
@@ -186,6 +210,8 @@ HOW: dict[str, How] = {
     "README.md: export COUNTERFOIL_MODEL_BASE_URL=https://api.anthropic.com": (
         serves_with_a_real_model
     ),
+    "docs/operating/redaction.md: counterfoil context redact"
+    f" {SESSION} --event sevt_01m8n2v7jq9f1w3c5t8xk0r6ah --reason leaked": redacts_a_message,
     "docs/operating/settings.md: export COUNTERFOIL_MODEL_BASE_URL=https://api.anthropic.com": (
         serves_with_a_real_model
     ),
