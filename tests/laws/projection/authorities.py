@@ -317,6 +317,14 @@ class Memory:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return at_once(work)
 
+    def may_wait(self) -> bool:
+        """Whether records can be read from here."""
+        return True
+
+    def snapshot_count(self) -> int:
+        """How many requests are stored."""
+        return len(self.snapshots.recipes)
+
     def rows(self) -> list[Row]:
         """All records, in their order."""
         return list(self.records.rows)

@@ -202,12 +202,12 @@ class Play:
 
     def fails(self, request: pb.PrepareRequestRequest, process: Any = None) -> str:
         """The reason for which a request is not prepared; nothing is stored then."""
-        before = self.memory.rows(), len(self.memory.snapshots.recipes)
+        before = self.memory.rows(), self.memory.snapshot_count()
         self._is_watching = False  # who has lost the thread may plan on what it knew
         try:
             self.memory.run((process or self.process).prepare(request))
         except Failure as failure:
-            assert (self.memory.rows(), len(self.memory.snapshots.recipes)) == before
+            assert (self.memory.rows(), self.memory.snapshot_count()) == before
             return name_of(failure.reason)
         finally:
             self._is_watching = True
@@ -303,7 +303,7 @@ class Play:
 
     def _summarized(self, before: Any, items: Sequence[Item], archive_tool: str) -> Any:
         """Summaries read effective history, and nothing that is out of it (P18)."""
-        if not self._is_watching:
+        if not self._is_watching or not self.memory.may_wait():
             return self._extended(before, items, archive_tool)
         read = {m for item in items for block in item.blocks for m in expected.markers(block)}
         for item in items:
