@@ -7,11 +7,13 @@ from typing import Any
 
 import asyncpg
 import pytest
+from counterfoil.files.v1 import artifacts_pb2
 
 from tests.cli.looking import look
 from tests.laws.unsealed import Unsealer
 from tests.support.chat import Chat, Event, asks, custom_tool, is_over, result
 from tests.support.model import Model, script, text, use
+from tests.support.platform_tool import PICTURE, PICTURE_TEXT
 from tests.support.postgres import SessionPostgres
 from tests.support.system import System, system_of
 from tests.support.zygote import Zygote
@@ -164,3 +166,29 @@ async def test_what_is_no_part_of_the_history_is_refused(chat: Chat) -> None:
     ]
     for more, code in cases:
         assert (await look(chat.system, *words, *more)).code == code, more
+
+
+async def test_bytes_go_at_once_with_the_last_result_that_shows_them(
+    zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> None:
+    async with system_of("embedded", zygote, model, postgres) as system:
+        await system.start()
+        await pictured_twice(system)
+
+
+async def pictured_twice(system: System) -> None:
+    chat = await Chat.open(system)
+    said = script({"content": [use("note", text=PICTURE_TEXT)]}, {"content": [text("Seen.")]})
+    await chat.complete([said, said + " "])
+    asked = (await system.model.asked())[-1]
+    assert asked.body.decode().count(PICTURE) == 2
+    results = [e["id"] for e in await chat.history() if e["type"] == "agent.tool_result"]
+    inventory = artifacts_pb2.SweepBytesRequest(limit=100)
+    for event_id, deleted in zip(results, (0, 1), strict=True):
+        assert (await system.artifacts.SweepBytes(inventory)).looked_at == 1
+        (row,) = await redact(system, chat.id, event_id)
+        assert row["artifacts_deleted"] == deleted
+    assert (await system.artifacts.SweepBytes(inventory)).looked_at == 0
+    await chat.say(GO_ON)
+    assert PICTURE not in (await system.model.asked())[-1].body.decode()
+    assert PICTURE not in json.dumps(await chat.history())
