@@ -142,7 +142,8 @@ ORDER BY hw
 """
 
 ALL_CHECKPOINTS = """
-SELECT c.ordinal, c.id, c.sealed, r.ordinal IS NOT NULL AS is_revoked
+SELECT c.ordinal, c.id, c.through_seq, c.sealed, r.ordinal IS NOT NULL AS is_revoked,
+    r.transition_id
 FROM context.checkpoints c
 LEFT JOIN context.revocations r
     ON r.workspace_id = $1 AND r.session_id = $2 AND r.thread_id = $3 AND r.ordinal = c.ordinal

@@ -84,7 +84,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             self._redactor,
             Breaks(db, ring, rewriting),
         )
-        self._verifier = Verifier(db, ring, history, records, self._preparer)
+        self._verifier = Verifier(db, ring, history, records, self._preparer, self._redactor)
         self.reading = Reading(db, ring, rewriting, journal, self._rebuilt)
 
     async def Fence(self, request: pb.FenceRequest, context: Any) -> pb.FenceResponse:

@@ -15,6 +15,7 @@ from services.context.losses import NO_LOSSES, Losses
 from services.context.preparing import Preparer
 from services.context.recipe import ThreadKey, thread_key
 from services.context.records import Records, open_transition
+from services.context.redacting import Redactor
 from services.context.reducer import effective_digest
 from services.context.transitions import UNREADABLE, Transition
 
@@ -29,12 +30,14 @@ class Verifier:
         history: History,
         records: Records,
         preparer: Preparer,
+        redactor: Redactor,
     ) -> None:
         self._db = db
         self._ring = ring
         self._history = history
         self._records = records
         self._preparer = preparer
+        self._redactor = redactor
 
     async def verify(self, thread: ThreadRef, *, requests: bool) -> pb.VerifyContextResponse:
         """Everything; with `requests` each snapshot's request is built again, too."""
@@ -54,8 +57,10 @@ class Verifier:
 
     async def _transitions(self, key: ThreadKey, response: pb.VerifyContextResponse) -> Losses:
         losses = NO_LOSSES
-        for row in await loss_store.all_transitions(self._db, key):
-            one = open_transition(self._ring, key, row)
+        rows = await loss_store.all_transitions(self._db, key)
+        opened = [open_transition(self._ring, key, row) for row in rows]
+        redacted = {one.target for one in opened if transitions.is_redacted([one])}
+        for row, one in zip(rows, opened, strict=True):
             where = f"transition {row['hw']}"
             losses = losses.with_transitions([one], losses.version + 1)
             if row["hw"] != losses.count:
@@ -63,6 +68,10 @@ class Verifier:
                 losses = replace(losses, count=row["hw"], digest=row["chain_digest"])
             elif row["chain_digest"] != losses.digest:
                 _found(response, where, "does not match the chain of transitions")
+            if row["sealed"] is None and one.target in redacted:
+                message = "has lost its content: it was redacted"
+                _found(response, where, message, informational=True)
+                continue
             _check_transition(key, row, one, where, response)
         for target, chain in losses.transitions.items():
             withheld = transitions.fold(chain[0].source_digest, chain).is_withheld
@@ -86,8 +95,7 @@ class Verifier:
                 _found(response, where, "is out of order: one before it is missing")
                 count = row["ordinal"]
             if row["is_revoked"]:
-                message = "was revoked: what it covered was redacted"
-                _found(response, where, message, informational=True)
+                _check_revoked(row, moved, where, response)
                 last_id = row["id"]
                 continue
             try:
@@ -131,11 +139,36 @@ class Verifier:
     async def _request(
         self, thread: ThreadRef, key: ThreadKey, row: Record, response: pb.VerifyContextResponse
     ) -> None:
+        where = f"snapshot {row['id']}"
         try:
             opened = recipe.open_row(self._ring, key, row)
+            if await self._redactor.since(key, opened.losses_version, opened.head_seq):
+                message = "cannot be built again: something that it held was redacted"
+                _found(response, where, message, informational=True)
+                return
             await self._preparer.rebuilt(thread, key, row["id"], opened)
         except Failure as failure:
-            _found(response, f"snapshot {row['id']}", failure.message)
+            _found(response, where, failure.message)
+
+
+def _check_revoked(
+    row: Record, moved: Losses, where: str, response: pb.VerifyContextResponse
+) -> None:
+    """Only a redaction of something that it covers revokes a checkpoint."""
+    by = next(
+        (
+            one
+            for chain in moved.transitions.values()
+            for one in chain
+            if one.id == row["transition_id"]
+        ),
+        None,
+    )
+    if by is None or by.reason != "redaction" or by.seq > row["through_seq"]:
+        _found(response, where, "was revoked, but nothing that it covers was redacted")
+    else:
+        message = "was revoked: what it covered was redacted"
+        _found(response, where, message, informational=True)
 
 
 def _check_transition(
@@ -145,9 +178,7 @@ def _check_transition(
     where: str,
     response: pb.VerifyContextResponse,
 ) -> None:
-    if row["sealed"] is None:
-        _found(response, where, "has lost its content: it was redacted", informational=True)
-    elif one.reason == UNREADABLE:
+    if one.reason == UNREADABLE:
         _found(response, where, "cannot be read; its target is withheld")
     elif transitions.identified(key, one).id != row["id"]:
         _found(response, where, "is not the one that was recorded there")

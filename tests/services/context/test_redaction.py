@@ -235,3 +235,40 @@ def test_what_is_covered_withheld_or_changed_often_can_still_be_redacted() -> No
         with pytest.raises(RefusedTransition, match="leaves nothing"):
             check(other, Current(before, b"", 0), 3, 0)
     assert not NO_LOSSES.is_revoked
+
+
+async def findings(bench: Bench) -> list[tuple[str, bool]]:
+    request = pb.VerifyContextRequest(thread=THREAD, requests=True)
+    response = await bench.another().VerifyContext(request, None)
+    return [(one.message, one.informational) for one in response.findings]
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("UPDATE context.transitions SET sealed = NULL WHERE hw = 1", "transition 1 cannot be"),
+        (
+            "INSERT INTO context.revocations SELECT workspace_id, session_id, thread_id, ordinal,"
+            " version, 'tran_none' FROM context.checkpoints WHERE ordinal = 2",
+            "checkpoint 2 was revoked, but nothing",
+        ),
+    ],
+)
+async def test_a_redaction_is_no_damage_and_what_looks_like_one_is(
+    bench: Bench, statement: str, says: str
+) -> None:
+    for number in range(7):
+        await turn_of(bench, f"t{number}", SECRET * 600)
+    await bench.ask(text("and now?"))
+    await bench.prepare(pinned=small())
+    await redact(bench, operation_id="op_2_1")
+    bench.journal.projections["op_2_1"].Clear()
+    await bench.prepare(number=2, pinned=small())
+    said = await findings(bench)
+    assert said
+    assert all(informational for _, informational in said), said
+    async with bench.db.commit("test") as c:
+        await c.execute("ALTER TABLE context.transitions DISABLE TRIGGER append_only")
+        await c.execute(statement)
+    named = [message for message, informational in await findings(bench) if not informational]
+    assert any(says in message for message in named), named
