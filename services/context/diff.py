@@ -6,7 +6,7 @@ themselves; `cause_of` names the record, from what requests were made of, withou
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -124,6 +124,11 @@ def take_apart(body: bytes) -> Parts:
         tools=tuple(map(bytes, _LIST.decode(found.get("tools", b"[]")))),
         blocks=tuple(_blocks(_MESSAGES.decode(found.get("messages", b"[]")))),
     )
+
+
+def without_messages(parts: Parts) -> Parts:
+    """What is known of a request whose history was redacted: everything in front of it."""
+    return replace(parts, body=b"", blocks=())
 
 
 def compare(one: Parts, other: Parts) -> Difference:

@@ -12,12 +12,16 @@ from foundation.errors import not_found
 from foundation.operations import model_operation, summary_operation
 from foundation.storage import Database, Record, SealRing
 from services.context import diff, page_store, recipe, shown
+from services.context.materializer import request_tail
 from services.context.parts import Parts
 from services.context.recipe import Pins, Recipe, ThreadKey, thread_key
 from services.context.rewriting import Rewriting
 
 Rebuild = Callable[[ThreadRef, str, str], Awaitable[context_pb2.RebuildResponse]]
 """Makes a thread's snapshot again and notes who asked: thread, snapshot, action."""
+
+Redacted = Callable[[ThreadKey, int, int], Awaitable[bool]]
+"""Whether something was redacted since: thread, version of its losses, last entry."""
 
 Page = pb.ListContextSnapshotsRequest | context_pb2.InspectSnapshotsRequest
 """Which page; who asked named the thread."""
@@ -36,7 +40,9 @@ class Reading:
         rewriting: Rewriting,
         journal: journal_pb2_grpc.JournalServiceStub,
         rebuild: Rebuild,
+        redacted: Redacted,
     ) -> None:
+        self._redacted = redacted
         self._db = db
         self._ring = ring
         self._rewriting = rewriting
@@ -77,14 +83,21 @@ class Reading:
         return (await self._rebuild(thread, id, "request")).body
 
     async def difference(self, thread: ThreadRef, id: str, other_id: str) -> pb.ContextSnapshotDiff:
-        """Where the requests of two snapshots differ first. Raises NOT_FOUND, CORRUPT."""
+        """Where the requests of two snapshots differ first; where one was redacted, what was recorded
+        of both decides. Raises NOT_FOUND, CORRUPT."""
         parts, made, head = await self._taken_apart(thread, id)
         other_parts, other_made, other_head = await self._taken_apart(thread, other_id)
+        is_whole = bool(parts.body and other_parts.body)
+        if not is_whole:
+            parts, other_parts = map(diff.without_messages, (parts, other_parts))
         found = diff.compare(parts, other_parts)
-        cause = diff.change(found, made, other_made)
+        compared = diff.change(found, made, other_made)
+        cause = compared if is_whole else diff.cause_of(made, other_made)
         is_open = cause == pb.CONTEXT_CHANGE_BUG
         if is_open and await self._rewriting.is_between(thread, head.seq, other_head.seq):
             cause = pb.CONTEXT_CHANGE_WITHHELD
+        elif is_open and not is_whole:
+            cause = pb.CONTEXT_CHANGE_APPENDED
         return shown.difference(id, other_id, found, cause, parts, other_parts)
 
     async def _row(self, key: ThreadKey, id: str) -> Record:
@@ -119,11 +132,17 @@ class Reading:
         return {one.id: one for one in response.operations}
 
     async def _taken_apart(self, thread: ThreadRef, id: str) -> tuple[diff.Parts, diff.Made, Head]:
-        rebuilt = await self._rebuild(thread, id, "diff")
-        key, summary = thread_key(thread), rebuilt.snapshot
-        made = recipe.open_row(self._ring, key, await self._row(key, id))
+        """A request's parts (without messages where it was redacted), and what was recorded."""
+        key = thread_key(thread)
+        row = await self._row(key, id)
+        made, summary = recipe.open_row(self._ring, key, row), recipe.summary(self._ring, key, row)
         pins = (await self._pins(key[0], [made]))[made.pins]
-        parts = diff.take_apart(rebuilt.body)
+        if await self._redacted(key, made.losses_version, made.head_seq):
+            head = await self._parts.one(key[0], made.request_head)
+            frame = head + request_tail(stream=made.stream)
+            parts = diff.without_messages(diff.take_apart(frame))
+        else:
+            parts = diff.take_apart((await self._rebuild(thread, id, "diff")).body)
         transitions = summary.transition_head
         recorded = diff.made_of(
             parts,

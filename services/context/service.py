@@ -85,7 +85,7 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             Breaks(db, ring, rewriting),
         )
         self._verifier = Verifier(db, ring, history, records, self._preparer, self._redactor)
-        self.reading = Reading(db, ring, rewriting, journal, self._rebuilt)
+        self.reading = Reading(db, ring, rewriting, journal, self._rebuilt, self._redactor.since)
 
     async def Fence(self, request: pb.FenceRequest, context: Any) -> pb.FenceResponse:
         key, epoch = thread_key(request.fence.thread), request.fence.epoch

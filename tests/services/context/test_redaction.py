@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from counterfoil.context.v1 import context_pb2 as pb
+from counterfoil.context.v1 import snapshots_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
@@ -272,3 +273,23 @@ async def test_a_redaction_is_no_damage_and_what_looks_like_one_is(
         await c.execute(statement)
     named = [message for message, informational in await findings(bench) if not informational]
     assert any(says in message for message in named), named
+
+
+async def test_a_redacted_request_can_still_be_compared_by_what_was_recorded(bench: Bench) -> None:
+    await turn_of(bench, "a", SECRET)
+    await bench.ask(text("go on"))
+    first = (await bench.prepare()).snapshot.id
+    await bench.answer(text("yes"))
+    await bench.ask(text("and?"))
+    second = (await bench.prepare(round=1)).snapshot.id
+    await redact(bench, operation_id="op_2_1")
+    third = (await bench.prepare(round=1, number=2)).snapshot.id
+    reading = bench.another().reading
+    for one, other, cause in (
+        (first, second, snapshots_pb2.CONTEXT_CHANGE_APPENDED),
+        (second, third, snapshots_pb2.CONTEXT_CHANGE_TRANSITION),
+    ):
+        found = await reading.difference(THREAD, one, other)
+        assert found.cause == cause
+        assert (found.blocks, found.shared_bytes) == (0, 0)
+        assert not found.HasField("first_difference")

@@ -646,7 +646,9 @@ Global___SnapshotLimits: _TypeAlias = SnapshotLimits  # noqa: Y015
 
 @_typing.final
 class ContextSnapshotDiff(_message.Message):
-    """ContextSnapshotDiff is where two requests differ first."""
+    """ContextSnapshotDiff is where two requests differ first. Where one of them held something that was redacted since, what was recorded of both decides: the
+    counts are 0 then, and the first difference is told only in front of the messages.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

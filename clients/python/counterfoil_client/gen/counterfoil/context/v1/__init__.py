@@ -551,7 +551,8 @@ default_message_pool.register_message("counterfoil.context.v1", "ContextSnapshot
 @dataclass(eq=False, repr=False)
 class ContextSnapshotDiff(betterproto2.Message):
     """
-    ContextSnapshotDiff is where two requests differ first.
+    ContextSnapshotDiff is where two requests differ first. Where one of them held something that was redacted since, what was recorded of both decides: the
+    counts are 0 then, and the first difference is told only in front of the messages.
     """
 
     snapshot_id: "str" = betterproto2.field(1, betterproto2.TYPE_STRING)
