@@ -34,6 +34,7 @@ PROJECTION_TOO_LARGE = "projection_too_large"
 WITHHELD_UNREADABLE = "withheld_unreadable"
 OUTCOME_UNKNOWN = "outcome_unknown"
 REDACTED = "redacted"
+LEGACY_UNMAPPABLE = "legacy_unmappable"
 
 FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
     {
@@ -41,6 +42,7 @@ FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
         OUTCOME_UNKNOWN: MAY_HAVE_RUN_TEXT,
         PROJECTION_TOO_LARGE: "The call ran, but its result is too large to be shown here.",
         WITHHELD_UNREADABLE: "The call ran. What is shown of its result cannot be read any more.",
+        LEGACY_UNMAPPABLE: "The call ran elsewhere. Its result cannot be shown here.",
         REDACTED: "The call ran. Its result was redacted and cannot be read any more.",
     }
 )

@@ -24,6 +24,7 @@ from counterfoil.transcript.v1 import export_pb2_grpc as transcript_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from cli.importing import exported
+from cli.importing.codec import normalize
 from cli.importing.exported import Exported, bad_line, lines_of
 from cli.operator import channel, service_key
 from cli.progress import waiting
@@ -120,8 +121,11 @@ async def _send(settings: Settings, target: _Target, file: BinaryIO, found: Expo
     section = found.sections[target.service]
 
     async def lines() -> AsyncIterator[bytes]:
-        for _, line in lines_of(file, section):
-            yield line
+        for number, line in lines_of(file, section):
+            try:
+                yield normalize(line)
+            except Failure as failure:
+                raise bad_line(number, failure) from None
 
     async def requests() -> AsyncIterator[Any]:
         yield target.request(thread=found.thread, cut=found.cut)

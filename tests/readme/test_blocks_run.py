@@ -199,6 +199,16 @@ def writes_go_code(block: Block, _: Server, __: Path) -> None:
     assert generate == ["buf", *GO_CODE]
 
 
+def exports(block: Block, server: Server, folder: Path) -> None:
+    """A whole export of a new session."""
+    (command,) = block.code.splitlines()
+    session = new_session(server)
+    words = command.replace('"$SESSION"', session).split()
+    assert words.pop(0) == "counterfoil"
+    run_counterfoil(words, server.environment(), folder)
+    assert b'"type":"export.end"' in (folder / "session.jsonl").read_bytes().splitlines()[-1]
+
+
 HOW: dict[str, How] = {
     "docs/coding/forks.md: from anthropic import Anthropic": forks,
     "docs/coding/requests.md: import uuid": repeats_and_looks,
@@ -215,6 +225,7 @@ HOW: dict[str, How] = {
     "docs/operating/settings.md: export COUNTERFOIL_MODEL_BASE_URL=https://api.anthropic.com": (
         serves_with_a_real_model
     ),
+    'docs/operating/export.md: counterfoil export "$SESSION" --output session.jsonl': exports,
     "docs/operating/settings.md: counterfoil migrate": starts_processes,
     "docs/operating/settings.md: counterfoil doctor": reads_a_session,
     "examples/hitl_gate/README.md: .venv/bin/python -m examples.hitl_gate": asks_a_human,
