@@ -168,9 +168,9 @@ def check_newest_first(
     skipped = expected.skipped_ids(entries)
     shown = [e for e in entries if e.id not in skipped and _is_shown(e)]
     answered = max(e.seq for e in shown if e.kind == ANSWER)
-    current = shown[-1].turn_id
+    *_, before_last, _ = [None, *dict.fromkeys(e.turn_id for e in shown)]
     for entry in shown:
-        if entry.kind != RESULTS or entry.turn_id != current:
+        if entry.kind != RESULTS or entry.turn_id == before_last:
             continue
         for reference in entry.content.results:
             place = (entry.seq, reference.block_index)
