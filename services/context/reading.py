@@ -83,8 +83,8 @@ class Reading:
         return (await self._rebuild(thread, id, "request")).body
 
     async def difference(self, thread: ThreadRef, id: str, other_id: str) -> pb.ContextSnapshotDiff:
-        """Where the requests of two snapshots differ first; where one was redacted, what was recorded
-        of both decides. Raises NOT_FOUND, CORRUPT."""
+        """Where the requests of two snapshots differ first. Where one was redacted, what was
+        recorded of both decides. Raises NOT_FOUND, CORRUPT."""
         parts, made, head = await self._taken_apart(thread, id)
         other_parts, other_made, other_head = await self._taken_apart(thread, other_id)
         is_whole = bool(parts.body and other_parts.body)
