@@ -64,7 +64,13 @@ _OUTCOMES = TablePart(
     condition=f"operation_id <> ALL({{3}}::text[]) AND operation_id IN ({_KNOWN_IDS})",
     page_rows=16,
 )
-_PARTS = {part.kind: part for part in (_OPERATIONS, _OUTCOMES)}
+_REDACTIONS = TablePart(
+    "journal.redaction",
+    schema.redactions,
+    forms={"sealed": Sealed(lambda key, row: ("redactions", *key, row["operation_id"]), BASE64)},
+    condition=f"operation_id <> ALL({{3}}::text[]) AND operation_id IN ({_KNOWN_IDS})",
+)
+_PARTS = {part.kind: part for part in (_OPERATIONS, _OUTCOMES, _REDACTIONS)}
 
 
 def register(kernel: Kernel, db: Database) -> None:

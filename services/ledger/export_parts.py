@@ -22,6 +22,14 @@ LOG = TablePart(
     page_rows=64,
 )
 
+REDACTIONS = TablePart(
+    "ledger.redactions",
+    log_schema.redactions,
+    key_columns=2,
+    forms={"seal": Sealed(lambda key, row: ("ledger.redactions", *key, row["position"]), HEX)},
+    condition="position <= {0}",
+)
+
 _THREAD = TablePart(
     "ledger.thread",
     schema.threads,
@@ -72,4 +80,4 @@ STATE = (
 )
 """What one snapshot shows of everything but the log. The session comes last."""
 
-PARTS = {part.kind: part for part in (LOG, *STATE)}
+PARTS = {part.kind: part for part in (LOG, REDACTIONS, *STATE)}

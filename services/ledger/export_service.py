@@ -29,7 +29,7 @@ from foundation.exports.tables import Row
 from foundation.rpc.context import workspace
 from foundation.storage import Connection, Database, SealRing
 from services.ledger import export_store, session_store
-from services.ledger.export_parts import LOG, PARTS, SESSION, STATE, THREAD
+from services.ledger.export_parts import LOG, PARTS, REDACTIONS, SESSION, STATE, THREAD
 from services.ledger.ids import known
 from services.ledger.verify import Verifier
 
@@ -97,9 +97,10 @@ class Exports(LedgerExportServiceServicer, LedgerImportServiceServicer):
         self, key: tuple[str, str], begin: bytes, point: LogPoint, held: list[bytes]
     ) -> AsyncIterator[bytes]:
         yield begin
-        async for page in LOG.pages(self._db, self._ring, key, (point.position,)):
-            for row in page:
-                yield LOG.line(row)
+        for part in (LOG, REDACTIONS):
+            async for page in part.pages(self._db, self._ring, key, (point.position,)):
+                for row in page:
+                    yield part.line(row)
         for some in held:
             for one in zlib.decompress(some).split(b"\n"):
                 yield one
