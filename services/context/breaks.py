@@ -49,6 +49,8 @@ class Breaks:
         self._ring = ring
         self._parts = Parts(db, ring)
         self._rewriting = rewriting
+        # There from the start, so that an alarm can be set on it.
+        measures.PREFIX_BREAKS.cell(CAUSES[pb.CONTEXT_CHANGE_BUG])
 
     async def watch(
         self, thread: ThreadRef, id: str, made: Recipe, frame: Frame, body: bytes

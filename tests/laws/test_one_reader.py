@@ -33,6 +33,7 @@ READERS: dict[str, dict[str, str]] = {
     "CollectReferences": {
         "services/journal/service.py": "the authority itself",
         "services/runner/collecting.py": "what a collector must leave alone",
+        "cli/redacting.py": "what else refers to the bytes of a redacted result",
     },
     # The reducer, and the opening behind a checkpoint.
     "reduce": {"services/context/history.py": "effective history"},
