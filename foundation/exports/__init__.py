@@ -21,7 +21,7 @@ from foundation.exports.forms import (
 )
 from foundation.exports.lines import LINE_BYTES_MAX, Line, refused
 from foundation.exports.streams import Begin, chunks, received
-from foundation.exports.tables import Sealed, TablePart, restore
+from foundation.exports.tables import Sealed, TablePart, declared, restore
 
 __all__ = [
     "BASE64",
@@ -42,6 +42,7 @@ __all__ = [
     "Sealed",
     "TablePart",
     "chunks",
+    "declared",
     "received",
     "refused",
     "restore",

@@ -3,14 +3,16 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
-
-import sqlalchemy as sa
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from foundation.errors import Failure
 from foundation.exports.forms import BOOL, INT, TEXT, TIME, BytesForm, Form, Members
 from foundation.exports.lines import VERSION, Line, Pair, at_line, line, members_of, refused
 from foundation.storage import Connection, Record, SealRing
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 Key = tuple[str, ...]
 """Workspace and session, and the thread where the tables have it in their keys."""
@@ -39,6 +41,20 @@ class Sealed:
     form: BytesForm
 
 
+Declared = Callable[[], "sa.Table"]
+
+
+def declared(module: str, name: str) -> Declared:
+    """The table of this name in a schema module. That is imported, with all of SQLAlchemy, when the
+    first line is made: a start does not wait for it."""
+
+    def table() -> "sa.Table":
+        found: sa.Table = import_module(module).metadata.tables[name]
+        return found
+
+    return table
+
+
 @dataclass(frozen=True)
 class TablePart:
     """The rows of one table that belong to one session.
@@ -49,13 +65,18 @@ class TablePart:
     """
 
     kind: str
-    table: sa.Table
+    declared: "Declared"
     key_columns: int = 3
     forms: Mapping[str, BytesForm | Sealed] = field(default_factory=dict[str, BytesForm | Sealed])
     left_out: Mapping[str, object] = field(default_factory=dict[str, object])
     condition: str = ""
     instead: Mapping[str, str] = field(default_factory=dict[str, str])
     page_rows: int = 200
+
+    @cached_property
+    def table(self) -> "sa.Table":
+        """The table as its authority declares it."""
+        return self.declared()
 
     @cached_property
     def columns(self) -> dict[str, Form | Sealed]:
@@ -180,6 +201,8 @@ class TablePart:
 
 
 def _form_of(column: "sa.Column[Any]") -> Form:
+    import sqlalchemy as sa
+
     match column.type:
         case sa.Boolean():
             return BOOL

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from counterfoil.types.v1.reference_pb2 import Attempt
 
-from foundation.exports import BASE64, HEX, Sealed, TablePart
+from foundation.exports import BASE64, HEX, Sealed, TablePart, declared
 from foundation.exports.cuts import LATER
 from foundation.exports.tables import Key
-from services.context import recipe, schema
+from services.context import recipe
 from services.context.records import checkpoint_identity, transition_identity
 
 
@@ -26,7 +26,7 @@ class _Parts(TablePart):
 
 PARTS = _Parts(
     "context.part",
-    schema.parts,
+    declared("services.context.schema", "context.parts"),
     key_columns=1,
     forms={
         "address": HEX,
@@ -44,7 +44,7 @@ PARTS = _Parts(
 # {3}: how many records were known.
 TRANSITIONS = TablePart(
     "context.transition",
-    schema.transitions,
+    declared("services.context.schema", "context.transitions"),
     forms={
         "chain_digest": HEX,
         "sealed": Sealed(
@@ -55,7 +55,7 @@ TRANSITIONS = TablePart(
 )
 CHECKPOINTS = TablePart(
     "context.checkpoint",
-    schema.checkpoints,
+    declared("services.context.schema", "context.checkpoints"),
     forms={
         "sealed": Sealed(
             lambda key, row: checkpoint_identity(_three(key), row["ordinal"], row["id"]), BASE64
@@ -63,7 +63,11 @@ CHECKPOINTS = TablePart(
     },
     condition="version <= {0}",
 )
-REVOCATIONS = TablePart("context.revocation", schema.revocations, condition="version <= {0}")
+REVOCATIONS = TablePart(
+    "context.revocation",
+    declared("services.context.schema", "context.revocations"),
+    condition="version <= {0}",
+)
 
 
 def _recipe_identity(key: Key, row: Mapping[str, Any]) -> tuple[str | int, ...]:
@@ -77,7 +81,7 @@ def _three(key: Key) -> recipe.ThreadKey:
 
 SNAPSHOTS = TablePart(
     "context.snapshot",
-    schema.snapshots,
+    declared("services.context.schema", "context.snapshots"),
     forms={"recipe_sealed": Sealed(_recipe_identity, BASE64)},
     condition="NOT " + LATER % {"table": "snapshots"} + " AND attempt_epoch <= {2}",
 )

@@ -17,12 +17,12 @@ from counterfoil.types.v1.export_pb2 import ExportCut
 
 from foundation import exports, ids
 from foundation.bootstrap import Kernel
-from foundation.exports import BASE64, HEX, JSON, UTF8, Begin, Line, Sealed, TablePart
+from foundation.exports import BASE64, HEX, JSON, UTF8, Begin, Line, Sealed, TablePart, declared
 from foundation.exports.cuts import LATER, turns_of
 from foundation.exports.restoring import restored
 from foundation.rpc import context as call
 from foundation.storage import Connection, Database, SealRing
-from services.journal import schema, store
+from services.journal import store
 from services.journal.rows import ThreadKey
 
 # {3}: what waits for a client is prepared (1) and has no outcome yet. What was copied from another
@@ -30,7 +30,7 @@ from services.journal.rows import ThreadKey
 _KNOWN = f"NOT {LATER} AND (%(table)s.attempt_epoch <= {{2}} OR %(table)s.input IS NULL)"
 _OPERATIONS = TablePart(
     "journal.operation",
-    schema.operations,
+    declared("services.journal.schema", "journal.operations"),
     forms={
         "tool_name": UTF8,
         "input": Sealed(lambda key, row: ("operations", *key, row["operation_id"]), JSON),
@@ -52,7 +52,7 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND """
 )
 _OUTCOMES = TablePart(
     "journal.outcome",
-    schema.outcomes,
+    declared("services.journal.schema", "journal.outcomes"),
     forms={
         "raw": Sealed(
             lambda key, row: ("outcomes.raw", *key, row["operation_id"], row["role"]), BASE64
@@ -66,7 +66,7 @@ _OUTCOMES = TablePart(
 )
 _REDACTIONS = TablePart(
     "journal.redaction",
-    schema.redactions,
+    declared("services.journal.schema", "journal.redactions"),
     forms={"sealed": Sealed(lambda key, row: ("redactions", *key, row["operation_id"]), BASE64)},
     condition=f"operation_id <> ALL({{3}}::text[]) AND operation_id IN ({_KNOWN_IDS})",
 )

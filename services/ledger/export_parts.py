@@ -2,13 +2,22 @@
 
 from collections.abc import Mapping
 
-from foundation.exports import BASE64, HEX, JSON, UTF8, BytesForm, Salted, Sealed, TablePart
-from services.ledger import log_schema, schema
+from foundation.exports import (
+    BASE64,
+    HEX,
+    JSON,
+    UTF8,
+    BytesForm,
+    Salted,
+    Sealed,
+    TablePart,
+    declared,
+)
 from services.ledger.session_store import identity
 
 LOG = TablePart(
     "ledger.log",
-    log_schema.log,
+    declared("services.ledger.log_schema", "ledger.log"),
     key_columns=2,
     forms={
         "sealed": Sealed(
@@ -24,7 +33,7 @@ LOG = TablePart(
 
 REDACTIONS = TablePart(
     "ledger.redactions",
-    log_schema.redactions,
+    declared("services.ledger.log_schema", "ledger.redactions"),
     key_columns=2,
     forms={"seal": Sealed(lambda key, row: ("ledger.redactions", *key, row["position"]), HEX)},
     condition="position <= {0}",
@@ -32,7 +41,7 @@ REDACTIONS = TablePart(
 
 _THREAD = TablePart(
     "ledger.thread",
-    schema.threads,
+    declared("services.ledger.schema", "ledger.threads"),
     key_columns=2,
     forms={"head_digest": HEX},
     left_out={"lease_stream": None, "lease_expires_at": None},
@@ -47,7 +56,7 @@ def _sealed(column: str) -> Sealed:
 
 _SESSION = TablePart(
     "ledger.session",
-    schema.sessions,
+    declared("services.ledger.schema", "ledger.sessions"),
     key_columns=2,
     forms={
         "agent_name": UTF8,
@@ -62,13 +71,13 @@ _SESSION = TablePart(
 THREAD, SESSION = _THREAD.kind, _SESSION.kind
 
 
-def _part(name: str, forms: Mapping[str, BytesForm]) -> TablePart:
-    table = {**schema.metadata.tables, **log_schema.metadata.tables}[f"ledger.{name}"]
+def _part(name: str, forms: Mapping[str, BytesForm], schema: str = "schema") -> TablePart:
+    table = declared(f"services.ledger.{schema}", f"ledger.{name}")
     return TablePart(f"ledger.{name}", table, key_columns=2, forms=forms)
 
 
 STATE = (
-    _part("queued", {}),
+    _part("queued", {}, "log_schema"),
     _part("entries", {"digest": HEX}),
     _part("turns", {}),
     _part("rounds", {"answer_digest": HEX}),

@@ -20,14 +20,25 @@ from google.protobuf.message import DecodeError
 from foundation import exports, ids
 from foundation.bootstrap import Kernel
 from foundation.digests import SALT_BYTES, commitment
-from foundation.exports import BASE64, HEX, UTF8, Begin, Line, Members, Salted, Sealed, TablePart
+from foundation.exports import (
+    BASE64,
+    HEX,
+    UTF8,
+    Begin,
+    Line,
+    Members,
+    Salted,
+    Sealed,
+    TablePart,
+    declared,
+)
 from foundation.exports.forms import embeddable, raw_items
 from foundation.exports.lines import Pair
 from foundation.exports.restoring import restored
 from foundation.exports.tables import Row
 from foundation.rpc import context as call
 from foundation.storage import Connection, Database, SealRing
-from services.transcript import schema, store
+from services.transcript import store
 from services.transcript.chain import StoredEntry, StoredHead, ThreadKey, key_of, seal_head
 from services.transcript.reading import corrupt
 from services.transcript.verifying import verified
@@ -69,7 +80,7 @@ def _whole(blocks: list[bytes], rest: bytes) -> bytes:
 
 _ENTRIES = TablePart(
     "transcript.entry",
-    schema.entries,
+    declared("services.transcript.schema", "transcript.entries"),
     forms={
         "content": Sealed(lambda key, row: ("entries", *key, row["seq"]), Salted(_Content())),
         "commitment": HEX,
@@ -80,13 +91,13 @@ _ENTRIES = TablePart(
 )
 _REDACTIONS = TablePart(
     "transcript.redaction",
-    schema.redactions,
+    declared("services.transcript.schema", "transcript.redactions"),
     forms={"seal": Sealed(lambda key, row: ("redactions", *key, row["seq"]), HEX)},
     condition="seq <= {0}",
 )
 _NAMES = TablePart(
     "",
-    schema.id_map,
+    declared("services.transcript.schema", "transcript.id_map"),
     forms={
         "provider_tool_use_id": Sealed(
             lambda key, row: ("id_map", *key, row["seq"], row["block_index"]), UTF8
