@@ -359,14 +359,14 @@ def _cuts(items: Sequence[Item], losses: Losses, *, covers_unseen: bool) -> list
     kept = [0] * (len(items) + 1)
     for index in range(len(items) - 1, -1, -1):
         kept[index] = kept[index + 1] + item_tokens(items[index])
-    cuts: list[Cut] = []
+    cuts, anchors = list[Cut](), _anchors(items)
     for index in range(1, len(items) + 1):
         last = items[index - 1]
         if last.kind == "summary" or last.seq <= losses.covered_through:
             continue
         if not _is_boundary(items, index) or (index == len(items) and not covers_unseen):
             continue
-        anchor = _anchor(items, index)
+        anchor = anchors.get(last.turn_id) if _goes_on(items, index) else None
         tokens = kept[index] + (item_tokens(anchor) if anchor else 0)
         seq = anchor.seq if anchor else 0
         cuts.append(Cut(index, last.seq, last.entry_digest, seq, tokens))
@@ -381,16 +381,18 @@ def _is_boundary(items: Sequence[Item], index: int) -> bool:
     return index < len(items) and items[index].turn_id != last.turn_id
 
 
-def _anchor(items: Sequence[Item], index: int) -> Item | None:
-    """The input of the turn that goes on behind the cut; None where none does."""
-    turn = items[index - 1].turn_id
-    goes_on = index == len(items) or items[index].turn_id == turn
-    if not goes_on or not turn:
-        return None
-    found: Item | None = None
-    for item in items[:index]:
-        if item.turn_id == turn:
-            if item.kind != "input":
-                break
-            found = item
+def _anchors(items: Sequence[Item]) -> dict[str, Item]:
+    """The input of each turn: the last one before its first answer."""
+    found: dict[str, Item] = {}
+    begun: set[str] = set()
+    for item in items:
+        if item.kind != "input":
+            begun.add(item.turn_id)
+        elif item.turn_id and item.turn_id not in begun:
+            found[item.turn_id] = item
     return found
+
+
+def _goes_on(items: Sequence[Item], index: int) -> bool:
+    """Whether the turn before `items[index]` goes on behind it."""
+    return index == len(items) or items[index].turn_id == items[index - 1].turn_id

@@ -8,7 +8,8 @@ returns is empty when it did nothing; the caller then reads and decides again.
 returns its last parameter, by which `Database.commit_grouped` knows whose rows they are.
 """
 
-# Columns of an operation as `rows.StoredOperation` has them, with its outcome.
+# Columns of an operation as `rows.StoredOperation` has them, with its outcome. The ids stand in each
+# join, so that no plan reads all outcomes of a long thread for some of its operations.
 READ = """
 SELECT f.epoch_max, f.is_deleted,
     o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
@@ -23,10 +24,10 @@ LEFT JOIN journal.operations o
     AND o.operation_id = ANY($4::text[])
 LEFT JOIN journal.outcomes d
     ON d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
-    AND d.operation_id = o.operation_id AND d.role = 2
+    AND d.operation_id = ANY($4::text[]) AND d.operation_id = o.operation_id AND d.role = 2
 LEFT JOIN journal.outcomes l
     ON l.workspace_id = $1 AND l.session_id = $2 AND l.thread_id = $3
-    AND l.operation_id = o.operation_id AND l.role = 3
+    AND l.operation_id = ANY($4::text[]) AND l.operation_id = o.operation_id AND l.role = 3
 """
 
 # All operations of a thread ($4 null) or of one turn, oldest first.

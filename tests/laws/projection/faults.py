@@ -182,7 +182,7 @@ def cuts_fall_between_call_and_result() -> AbstractContextManager[Any]:
 
 def the_input_is_not_anchored() -> AbstractContextManager[Any]:
     """A compaction in the middle of a turn takes away what the turn is about."""
-    return patch.object(planning, "_anchor", lambda items, index: None)
+    return patch.object(planning, "_anchors", lambda items: {})
 
 
 def unread_results_are_archived() -> AbstractContextManager[Any]:
