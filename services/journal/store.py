@@ -8,8 +8,8 @@ returns is empty when it did nothing; the caller then reads and decides again.
 returns its last parameter, by which `Database.commit_grouped` knows whose rows they are.
 """
 
-# Columns of an operation as `rows.StoredOperation` has them, with its outcome. The ids stand in each
-# join, so that no plan reads all outcomes of a long thread for some of its operations.
+# Columns of an operation as `rows.StoredOperation` has them, with its outcome. The ids stand in
+# each join, so that no plan reads all outcomes of a long thread for some of its operations.
 READ = """
 SELECT f.epoch_max, f.is_deleted,
     o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, o.attempt_number,
