@@ -82,7 +82,7 @@ async def play(chat: Chat, random: Random, window: int, *, turns: int) -> list[E
             said = script(step(random, window, rounds))
             await chat.send(message(said), *([] if rounds else [message(words(random, 300))]))
             while asks(end := (await stream.until(is_idle))[-1]):
-                rounds -= 1
+                rounds = max(rounds - 1, 0)  # a script may be read twice, from a summary of it
                 *others, last = end["stop_reason"]["event_ids"]
                 next_ = script(step(random, window, rounds))
                 given = [answered(one, words(random, size(random, window))) for one in others]
