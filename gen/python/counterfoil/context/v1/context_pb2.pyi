@@ -114,7 +114,6 @@ class SnapshotSummary(_message.Message):
     INPUT_TOKENS_ESTIMATE_FIELD_NUMBER: _builtins.int
     TRANSITION_HEAD_FIELD_NUMBER: _builtins.int
     CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
-    PARENT_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Snapshot id, `snap_…`."""
     turn_id: _builtins.str
@@ -129,8 +128,6 @@ class SnapshotSummary(_message.Message):
     """Estimated input tokens."""
     checkpoint_id: _builtins.str
     """Checkpoint that stands for the beginning of the history, `ckpt_…`; empty for none."""
-    parent_id: _builtins.str
-    """The thread's snapshot before this one; empty for the first."""
     @_builtins.property
     def attempt(self) -> _reference_pb2.Attempt:
         """The attempt."""
@@ -156,11 +153,10 @@ class SnapshotSummary(_message.Message):
         input_tokens_estimate: _builtins.int = ...,
         transition_head: _reference_pb2.Head | None = ...,
         checkpoint_id: _builtins.str = ...,
-        parent_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "transcript_head", b"transcript_head", "transition_head", b"transition_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_id", b"checkpoint_id", "id", b"id", "input_tokens_estimate", b"input_tokens_estimate", "parent_id", b"parent_id", "request_bytes", b"request_bytes", "request_digest", b"request_digest", "round", b"round", "transcript_head", b"transcript_head", "transition_head", b"transition_head", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint_id", b"checkpoint_id", "id", b"id", "input_tokens_estimate", b"input_tokens_estimate", "request_bytes", b"request_bytes", "request_digest", b"request_digest", "round", b"round", "transcript_head", b"transcript_head", "transition_head", b"transition_head", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
