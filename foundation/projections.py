@@ -5,6 +5,7 @@ model and public see the same words. The schema is closed: a body with an unknow
 member has no reading.
 """
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -177,3 +178,32 @@ def _part(part: TextPart | ArtifactPart) -> Text | Artifact:
     return Artifact(
         part.artifact_id, part.media_type, part.size, part.sha256, part.w, part.h, bytes(part.alt)
     )
+
+
+def write_content(parts: Iterable[object], *, is_error: bool) -> bytes:
+    """The body of parts, which are made by `text_part` and `part_value`."""
+    error: dict[str, object] = {"is_error": True} if is_error else {}
+    return canonical.encode({"kind": "content", "parts": list(parts), **error, "v": 1})
+
+
+def text_part(value: str) -> dict[str, object]:
+    """A part that is read, as it is stored."""
+    return {"kind": "text", "text": value}
+
+
+def part_value(part: Text | Artifact) -> dict[str, object]:
+    """A part as it is stored."""
+    if isinstance(part, Text):
+        return text_part(msgspec.json.decode(part.raw, type=str))
+    value: dict[str, object] = {
+        "artifact_id": part.id,
+        "kind": "artifact",
+        "media_type": part.media_type,
+        "sha256": part.sha256,
+        "size": part.size,
+    }
+    if part.w:
+        value |= {"h": part.h, "w": part.w}
+    if part.alt:
+        value["alt"] = msgspec.json.decode(part.alt, type=str)
+    return value

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from foundation import canonical, projections
+from foundation import projections
 from foundation.projections import Artifact, Text
 from services.context.estimates import item_tokens, result_tokens
 from services.context.losses import Losses
@@ -103,7 +103,9 @@ def current_of(items: Iterable[Item], losses: Losses, target: Target) -> Current
         return Current(folded, folded.replacement, item_tokens(item), len(item.blocks))
     for result in item.results:
         if result.use.block_index == target.part:
-            body = _content([part_value(p) for p in result.parts], is_error=result.is_error)
+            body = projections.write_content(
+                [projections.part_value(p) for p in result.parts], is_error=result.is_error
+            )
             return Current(_folded(losses, target, result.digest), body, result_tokens(result))
     return None
 
@@ -256,8 +258,8 @@ def _archived(result: Result) -> _Archived:
     )
     kept = [p for p in result.parts if isinstance(p, Artifact) and not _is_image(p)]
     text = {"kind": "text", "text": notice + said[:HEAD_CODE_POINTS]}
-    parts: list[object] = [text, *map(part_value, kept)]
-    body = _content(parts, is_error=result.is_error)
+    parts: list[object] = [text, *map(projections.part_value, kept)]
+    body = projections.write_content(parts, is_error=result.is_error)
     shown = result._replace(parts=(Text(msgspec.json.encode(text["text"])), *kept))
     return _Archived(body, result_tokens(shown))
 
@@ -275,10 +277,12 @@ def _without_images(key: Key, item: Item, losses: Losses, reason: Reason) -> Ite
             target = Target(item.seq, result.use.block_index)
             before = _folded(losses, target, result.digest)
             parts: list[object] = [
-                {"kind": "text", "text": IMAGE_OMITTED_TEXT} if _is_image(p) else part_value(p)
+                projections.text_part(IMAGE_OMITTED_TEXT)
+                if _is_image(p)
+                else projections.part_value(p)
                 for p in result.parts
             ]
-            body = _content(parts, is_error=result.is_error)
+            body = projections.write_content(parts, is_error=result.is_error)
             yield transition(key, target, before, body, reason)
 
 
@@ -302,31 +306,6 @@ def _images(item: Item) -> int:
 
 def _is_image(part: Text | Artifact) -> bool:
     return isinstance(part, Artifact) and part.media_type.startswith("image/")
-
-
-def _content(parts: list[object], *, is_error: bool) -> bytes:
-    value: dict[str, object] = {"kind": "content", "parts": parts, "v": 1}
-    if is_error:
-        value["is_error"] = True
-    return canonical.encode(value)
-
-
-def part_value(part: Text | Artifact) -> dict[str, object]:
-    """A part as a projection stores it."""
-    if isinstance(part, Text):
-        return {"kind": "text", "text": msgspec.json.decode(part.raw)}
-    value: dict[str, object] = {
-        "artifact_id": part.id,
-        "kind": "artifact",
-        "media_type": part.media_type,
-        "sha256": part.sha256,
-        "size": part.size,
-    }
-    if part.w:
-        value |= {"h": part.h, "w": part.w}
-    if part.alt:
-        value["alt"] = msgspec.json.decode(part.alt)
-    return value
 
 
 class Cut(NamedTuple):

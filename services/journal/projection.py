@@ -22,6 +22,7 @@ from counterfoil.files.v1 import artifacts_pb2
 from foundation import canonical, projections
 from foundation.artifacts import artifact_id
 from foundation.outcomes import NOT_RUN_TEXT, OUTCOME_UNKNOWN, PROJECTION_TOO_LARGE, cut_reason
+from foundation.projections import Artifact, text_part
 
 BODY_BYTES_MAX = 512 * 1024
 
@@ -70,7 +71,7 @@ def json(value: object, *, is_error: bool) -> bytes:
 
 def content(parts: Sequence[object], *, is_error: bool) -> bytes:
     """The body of parts."""
-    return _body({"kind": "content", "parts": list(parts)}, is_error=is_error)
+    return projections.write_content(parts, is_error=is_error)
 
 
 def denied(reason: str) -> bytes:
@@ -86,21 +87,11 @@ def failure(code: str) -> bytes:
     return _body({"kind": "failure", "code": code}, is_error=False)
 
 
-def text_part(value: str) -> dict[str, object]:
-    """A part that is read."""
-    return {"kind": "text", "text": value}
-
-
 def artifact_part(blob: Blob, w: int = 0, h: int = 0) -> dict[str, object]:
     """A part that refers to stored bytes; `w` and `h` are pixels, 0 for what is no image."""
-    part: dict[str, object] = {
-        "kind": "artifact",
-        "artifact_id": blob.artifact_id,
-        "media_type": blob.media_type,
-        "size": len(blob.body),
-        "sha256": hashlib.sha256(blob.body).hexdigest(),
-    }
-    return {**part, "w": w, "h": h} if w else part
+    sha256 = hashlib.sha256(blob.body).hexdigest()
+    kept = Artifact(blob.artifact_id, blob.media_type, len(blob.body), sha256, w, h)
+    return projections.part_value(kept)
 
 
 def blob(workspace_id: str, body: bytes, media_type: str, role: Role) -> Blob:

@@ -12,9 +12,10 @@ from counterfoil.files.v1 import artifacts_pb2
 from foundation import canonical
 from foundation.artifacts import BODY_BYTES_MAX as ARTIFACT_BYTES_MAX
 from foundation.outcomes import PROJECTION_FAILED
+from foundation.projections import text_part
 from services.journal import pieces, projection
 from services.journal.pieces import Document, Piece, Words
-from services.journal.projection import BODY_BYTES_MAX, Blob, Plan, digested, text_part
+from services.journal.projection import BODY_BYTES_MAX, Blob, Plan, digested
 from services.journal.redaction import Redactor
 
 TEXT_CHARS_MAX = 100_000
