@@ -4,6 +4,8 @@ The model and the public read the same words: the materializer, public events an
 tool all take them from here.
 """
 
+import re
+
 import msgspec
 
 from foundation import ids
@@ -15,7 +17,14 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 RESULTS_FOLDER = ".counterfoil-tool-results"
 """Where a session's files hold the texts that were too long to be shown."""
 
+TEXT_TYPE = "text/plain"
+"""Media type of those texts."""
+
+GONE_TEXT = "(the stored copy is not kept any more)"
+"""What stands for an artifact whose bytes are gone."""
+
 _IMAGE = "image/"
+_NAMED = re.compile(rf"(?:{re.escape(RESULTS_FOLDER)}/)?(art_[0-9a-z]{{26}})(?:\.txt)?")
 
 
 def artifact_id(workspace_id: str, sha256: bytes, media_type: str, role: int) -> str:
@@ -27,6 +36,13 @@ def artifact_id(workspace_id: str, sha256: bytes, media_type: str, role: int) ->
 def path_of(artifact: Artifact) -> str:
     """Where a session's files hold the text of an artifact."""
     return f"{RESULTS_FOLDER}/{artifact.id}.txt"
+
+
+def named_by(ref: str) -> str | None:
+    """The id of the artifact that a ref names by its id or by the path of its text; None for a ref
+    that names none."""
+    found = _NAMED.fullmatch(ref)
+    return found[1] if found else None
 
 
 def line(artifact: Artifact) -> str:

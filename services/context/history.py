@@ -12,6 +12,7 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
 
 from foundation.errors import Failure, wrong_state
+from foundation.projections import collect_refs
 from services.context.cache import Warm
 from services.context.losses import Losses
 from services.context.materializer import wanted_artifacts
@@ -105,6 +106,13 @@ class History:
             for entry in page.entries:
                 yield entry
             after = page.entries[-1].seq
+
+    async def artifacts_of(self, thread: ThreadRef, operation_id: str) -> tuple[str, ...]:
+        """Ids of the artifacts that an operation's result refers to; none for one without a
+        result, or of which it is gone."""
+        found = await self._projections(thread, [operation_id])
+        body = found[operation_id].body if operation_id in found else b""
+        return collect_refs(body) if body else ()
 
     async def _advance(
         self,

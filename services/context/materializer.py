@@ -58,9 +58,6 @@ _TEXT = b'{"type":"text","text":%b}'
 _IMAGE = b'{"type":"image","source":{"type":"base64","media_type":%b,"data":"%b"}}'
 _encode = msgspec.json.Encoder().encode
 
-GONE_TEXT = "(the stored copy is not kept any more)"
-"""What stands for an artifact whose bytes are gone."""
-
 
 def request_head(runtime: runtime_pb2.SessionRuntime, output_tokens_max: int) -> bytes:
     """The request up to its first message."""
@@ -283,7 +280,7 @@ def _part(part: Text | Artifact, blobs: Blobs, images: _Images, media: _Media) -
         return _TEXT % _encode(artifacts.line(part))
     body = blobs.get(part.id)
     if body is None:
-        return _TEXT % _encode(GONE_TEXT)
+        return _TEXT % _encode(artifacts.GONE_TEXT)
     data = base64.b64encode(body)
     media.add(len(data), IMAGE_TOKENS)
     return _IMAGE % (_encode(part.media_type), data)

@@ -252,11 +252,13 @@ def _archived(result: Result) -> _Archived:
     said = "\n".join(texts)
     images = sum(1 for p in result.parts if _is_image(p))
     pictures = f" and {images} image(s)" if images else ""
+    kept = [p for p in result.parts if isinstance(p, Artifact) and not _is_image(p)]
+    # What is shown of a text that was too long says nothing of its length.
+    size = f"{sum(p.size for p in kept):,} bytes" if kept else f"{len(said)} characters"
     notice = (
-        f"(This result was archived to save room: {len(said)} characters{pictures}. Read it with "
+        f"(This result was archived to save room: {size}{pictures}. Read it with "
         f'{ARCHIVE_TOOL}, ref "{result.operation_id}". It begins:)\n'
     )
-    kept = [p for p in result.parts if isinstance(p, Artifact) and not _is_image(p)]
     text = {"kind": "text", "text": notice + said[:HEAD_CODE_POINTS]}
     parts: list[object] = [text, *map(projections.part_value, kept)]
     body = projections.write_content(parts, is_error=result.is_error)

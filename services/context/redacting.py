@@ -75,15 +75,17 @@ class Redactor:
         return any(open_transition(self._ring, key, row).reason == "redaction" for row in rows)
 
     async def _found(self, request: pb.RedactRequest) -> list[Found]:
-        search = Search(request.operation_id, request.entry_seq)
+        id = request.operation_id
+        refs = await self._history.artifacts_of(request.thread, id) if id else ()
+        search = Search(id, request.entry_seq, refs)
         async for entry in self._history.entries(request.thread):
             search.add(entry)
         if search.is_other_kind:
             raise invalid("entry_seq", f"entry {request.entry_seq} is no input")
         if not search.found:
             where = "in the history of the thread"
-            if request.operation_id:
-                raise not_found("operation", f"{request.operation_id} with a result {where}")
+            if id:
+                raise not_found("operation", f"{id} with a result {where}")
             raise not_found("entry", f"{request.entry_seq} {where}")
         return search.found
 

@@ -1,8 +1,8 @@
 """Finds what a redaction has to take out of a history. Pure.
 
 Of an operation that is its result, and what was made of it by us: results of `read_archive` that
-read it again, and the note of its late outcome. What the model or the user wrote about it is other
-content, and is redacted by itself.
+read it again, by its ref or as the text that it names, and the note of its late outcome. What the
+model or the user wrote about it is other content, and is redacted by itself.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 from counterfoil.transcript.v1 import transcript_pb2 as pb
 
+from foundation.artifacts import named_by
 from foundation.operations import note_entry
 from services.context.planning import ARCHIVE_TOOL
 from services.context.reducer import SPOKEN, block_head, input_digest
@@ -42,10 +43,14 @@ _INPUT = msgspec.json.Decoder(_Input)
 class Search:
     """Takes all entries of a history in order; `found` has what it looked for."""
 
-    def __init__(self, operation_id: str = "", entry_seq: int = 0) -> None:
+    def __init__(
+        self, operation_id: str = "", entry_seq: int = 0, artifact_ids: Iterable[str] = ()
+    ) -> None:
+        """`artifact_ids` are what the operation's result refers to."""
         self._operations = {operation_id} if operation_id else set[str]()
         self._notes = {note_entry(operation_id)} if operation_id else set[str]()
         self._entry_seq = entry_seq
+        self._artifacts = set(artifact_ids)
         self._reads = set[int]()
         self.found: list[Found] = []
         self.is_other_kind = False
@@ -78,7 +83,10 @@ class Search:
                 if block_head(block).type != "tool_use":
                     continue
                 call = _CALL.decode(block)
-                if call.name == ARCHIVE_TOOL and _INPUT.decode(call.input).ref in self._operations:
+                if call.name == ARCHIVE_TOOL and self._is_of(_INPUT.decode(call.input).ref):
                     yield index
             except msgspec.DecodeError:
                 continue
+
+    def _is_of(self, ref: str) -> bool:
+        return ref in self._operations or named_by(ref) in self._artifacts

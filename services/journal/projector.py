@@ -11,6 +11,7 @@ from counterfoil.files.v1 import artifacts_pb2
 
 from foundation import canonical
 from foundation.artifacts import BODY_BYTES_MAX as ARTIFACT_BYTES_MAX
+from foundation.artifacts import TEXT_TYPE
 from foundation.outcomes import PROJECTION_FAILED
 from foundation.projections import text_part
 from services.journal import pieces, projection
@@ -33,7 +34,6 @@ UNAVAILABLE_TEXT = "[stored copy unavailable]"
 """Stands for an image that could not be stored."""
 
 _REST_TEXT = "[The rest was not kept.]"
-_TEXT_TYPE = "text/plain"
 
 
 class Policy(NamedTuple):
@@ -100,7 +100,7 @@ def _preview(whole: str, policy: Policy) -> tuple[list[object], tuple[Blob, ...]
     if not policy.keeps_blobs or len(body) > ARTIFACT_BYTES_MAX:
         return [text_part(f"{shown}\n\n{_REST_TEXT}")], ()
     role = artifacts_pb2.ARTIFACT_ROLE_TOOL_OUTPUT
-    kept = projection.blob(policy.workspace_id, body, _TEXT_TYPE, role)
+    kept = projection.blob(policy.workspace_id, body, TEXT_TYPE, role)
     return [text_part(shown), projection.artifact_part(kept)], (kept,)
 
 

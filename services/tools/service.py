@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2, tools_pb2_grpc
 from counterfoil.types.v1.capability_pb2 import CapabilityProfile
@@ -23,7 +24,9 @@ async def start(kernel: "Kernel") -> None:
     if settings.tools_module:
         load_module(platform_tools, settings.tools_module)
     journal = journal_pb2_grpc.JournalServiceStub(kernel.channel("journal"))
-    servicer = ToolServicer(platform_tools, profile, journal, prunes=settings.context_pruning)
+    files = artifacts_pb2_grpc.ArtifactServiceStub(kernel.channel("files"))
+    prunes = settings.context_pruning
+    servicer = ToolServicer(platform_tools, profile, journal, files, prunes=prunes)
     kernel.register(tools_pb2_grpc.add_ToolServiceServicer_to_server, servicer)
 
 
@@ -35,6 +38,7 @@ class ToolServicer(tools_pb2_grpc.ToolServiceServicer):
         tools: PlatformTools,
         profile: CapabilityProfile,
         journal: journal_pb2_grpc.JournalServiceStub,
+        files: artifacts_pb2_grpc.ArtifactServiceStub,
         *,
         prunes: bool = True,
     ) -> None:
@@ -42,7 +46,7 @@ class ToolServicer(tools_pb2_grpc.ToolServiceServicer):
         archive results. Raises ConfigurationError when one of them has our tool's name."""
         self._tools = tools
         self._profile = profile
-        archive = read_archive(journal)
+        archive = read_archive(journal, files)
         self._archive = archive if prunes else None
         # Sessions that were made while pruning was enabled read their archives in any case.
         self._executor = Executor(tools.with_also(archive), journal)

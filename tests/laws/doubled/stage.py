@@ -7,6 +7,7 @@ from typing import Any, Self, cast
 
 import asyncpg
 import grpc
+from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.ledger.v1 import session_pb2_grpc, turn_pb2_grpc
 from counterfoil.registry.v1 import (
@@ -221,7 +222,8 @@ class Stage:
         registry.register(self._tool(ASK, runtime_pb2.TOOL_POLICY_ALWAYS_ASK))
         wire = cast(grpc.aio.Channel, ToolsWire(self.inner, lambda: self.net))
         journal = journal_pb2_grpc.JournalServiceStub(wire)
-        self.tools = ToolServicer(registry, choose("", ""), journal)
+        files = artifacts_pb2_grpc.ArtifactServiceStub(wire)
+        self.tools = ToolServicer(registry, choose("", ""), journal, files)
         self.kernel.register(tools_pb2_grpc.add_ToolServiceServicer_to_server, self.tools)
 
     def _tool(self, name: str, policy: "runtime_pb2.ToolPolicy.ValueType") -> PlatformTool:

@@ -10,8 +10,9 @@ from counterfoil.context.v1 import context_pb2 as pb
 from counterfoil.context.v1 import snapshots_pb2
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
+from foundation.artifacts import path_of
 from foundation.errors import Failure
-from foundation.projections import REDACTED
+from foundation.projections import REDACTED, Artifact, text_part, write_content
 from foundation.storage.testing import assert_sql_prepares
 from services.context import redaction_store, store
 from services.context.cache import WarmCache
@@ -33,7 +34,7 @@ from services.context.transitions import (
     unreadable,
 )
 from tests.services.context.conftest import THREAD, Bench
-from tests.services.context.histories import NOTE, projection, text, use
+from tests.services.context.histories import NOTE, projection, projection_of, text, use
 from tests.services.context.test_making_it_fit import ARCHIVE, round_of, small, turn_of
 
 KEY = (THREAD.workspace_id, THREAD.session_id, THREAD.thread_id)
@@ -165,6 +166,22 @@ async def test_results_that_read_it_again_and_the_late_note_go_with_it(bench: Be
     assert "harmless" in made.body.decode()
     assert "another note" in made.body.decode()
     assert pinned.tools[-1] == ARCHIVE
+
+
+async def test_results_that_read_its_whole_text_go_with_it(bench: Bench) -> None:
+    """A text that was too long is read by the file that its result names, not by the call."""
+    id = "art_" + "0" * 26
+    named = {"artifact_id": id, "kind": "artifact", "media_type": "text/plain"}
+    parts: list[object] = [text_part("beginning"), {**named, "sha256": "00" * 32, "size": 9}]
+    call = b'{"type":"tool_use","id":"toolu_r","name":"read_archive","input":{"ref":"%b"}}'
+    await bench.ask(text("read"))
+    await round_of(bench, "a", projection_of(write_content(parts, is_error=False)))
+    for ref in (id, path_of(Artifact(id, "text/plain", 9, "00"))):
+        await bench.answer(call % ref.encode(), uses=(0,))
+        await bench.results(_0=projection(SECRET))
+    await bench.answer(text("done"))
+    response = await redact(bench, operation_id="op_2_1")
+    assert [t.operation_id for t in response.targets] == ["op_2_1", "op_4_0", "op_6_0"]
 
 
 async def test_a_redaction_is_recorded_once_however_often_it_is_asked_for(bench: Bench) -> None:

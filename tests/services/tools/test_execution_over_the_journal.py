@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 from counterfoil.journal.v1 import journal_pb2 as pb
@@ -80,7 +81,7 @@ async def bench(postgres: SessionPostgres) -> AsyncGenerator[Bench]:
 
         tools = PlatformTools()
         tools.register(PlatformTool("charge", "d", b'{"type":"object"}', run))
-        servicer = ToolServicer(tools, PROFILES["offline"], journal)
+        servicer = ToolServicer(tools, PROFILES["offline"], journal, cast(Any, None))
         host.register(tools_pb2_grpc.add_ToolServiceServicer_to_server, servicer)
         await journal.PrepareOperations(
             pb.PrepareOperationsRequest(

@@ -226,4 +226,4 @@ def test_no_deployment_registers_a_tool_of_the_archives_name() -> None:
     tools = PlatformTools()
     tools.register(ARCHIVE)
     with pytest.raises(ConfigurationError, match="read_archive"):
-        ToolServicer(tools, OFFLINE, cast(Any, None))
+        ToolServicer(tools, OFFLINE, cast(Any, None), cast(Any, None))
