@@ -35,6 +35,7 @@ _ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 60.0
 
 Report = Callable[[dict[str, str]], None]
+_Pipe = tuple[asyncio.StreamReader, asyncio.ReadTransport]
 
 
 class Dead(Exception):
@@ -100,13 +101,12 @@ class Forked:
         self.pid = pid
         self.code: int | None = None
         self._reports = reports
-        self._reader: asyncio.StreamReader | None = None
-        self._transport: asyncio.ReadTransport | None = None
+        self._opening: asyncio.Task[_Pipe] | None = None
         self._ending = asyncio.Lock()
 
     async def ready(self) -> dict[str, str]:
         """What the process reported. Raises Dead when it ended before."""
-        reader = await self._opened()
+        reader, _ = await self._opened()
         async with asyncio.timeout(_READY_SECONDS):
             line = await reader.readline()
         if not line:
@@ -115,14 +115,13 @@ class Forked:
 
     async def ended(self) -> int:
         """Waits until the process has ended; its exit code."""
-        reader = await self._opened()
+        reader, transport = await self._opened()
         async with self._ending:
             if self.code is None:
                 # The process holds the pipe's other end as long as it lives, and nobody else does.
                 await reader.read()
                 self.code = self._zygote.wait(self.pid)
-                assert self._transport is not None
-                self._transport.close()
+                transport.close()
         return self.code
 
     def signal(self, number: int) -> None:
@@ -135,14 +134,18 @@ class Forked:
         self.signal(signal.SIGKILL)
         await self.ended()
 
-    async def _opened(self) -> asyncio.StreamReader:
-        if self._reader is None:
-            reader = self._reader = asyncio.StreamReader()
-            loop = asyncio.get_running_loop()
-            self._transport, _ = await loop.connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._reports, "rb")
-            )
-        return self._reader
+    async def _opened(self) -> _Pipe:
+        # Shielded: who waits for the process may be cancelled meanwhile, and it is killed then.
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> _Pipe:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._reports, "rb")
+        )
+        return reader, transport
 
 
 def main(control: socket.socket) -> None:
