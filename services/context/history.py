@@ -76,9 +76,17 @@ class History:
             return kept
         return await self._cold(thread, head, losses, through_only=False)
 
-    async def past(self, thread: ThreadRef, head: Head, losses: Losses) -> Warm:
-        """The thread as it was at `head` with these losses, from its entries alone. Raises CORRUPT
-        when the transcript never was there."""
+    async def past(
+        self, thread: ThreadRef, head: Head, losses: Losses, warm: Warm | None = None
+    ) -> Warm:
+        """The thread as it was at `head` with these losses, from its entries alone, or on from an
+        earlier head with the same ones. Raises CORRUPT when the transcript never was there."""
+        if (
+            warm is not None
+            and warm.seq
+            and await self._advance(thread, head, warm, through_only=True)
+        ):
+            return warm
         return await self._cold(thread, head, losses, through_only=True)
 
     async def digest_at(self, thread: ThreadRef, seq: int) -> bytes:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 from counterfoil.context.v1 import context_pb2 as pb
@@ -18,6 +19,12 @@ ThreadKey = tuple[str, str, str]
 """Workspace, session, thread."""
 
 ADDRESS_BYTES = 16
+
+
+class Row(Protocol):
+    """A row, by its columns."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
 
 
 class Recipe(msgspec.Struct, frozen=True, array_like=True):
@@ -191,7 +198,7 @@ def decode(body: bytes) -> Recipe:
     return _RECIPE.decode(body)
 
 
-def open_row(ring: SealRing, key: ThreadKey, row: Record) -> Recipe:
+def open_row(ring: SealRing, key: ThreadKey, row: Row) -> Recipe:
     """The recipe in a row of `snapshots`. Raises SealBroken for a row that was changed."""
     attempt = Attempt(epoch=row["attempt_epoch"], number=row["attempt_number"])
     bound = identity(key, row["id"], row["turn_id"], row["round"], attempt)

@@ -7,12 +7,12 @@ import msgspec
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
-from foundation.storage import Database, Record, SealBroken, SealRing
+from foundation.storage import Database, SealBroken, SealRing
 from services.context import loss_store
 from services.context.checkpoints import Checkpoint
 from services.context.loss_store import NO_CHECKPOINT, NewCheckpoint, NewTransition
 from services.context.losses import NO_LOSSES, Losses
-from services.context.recipe import ThreadKey
+from services.context.recipe import Row, ThreadKey
 from services.context.transitions import UNREADABLE, Transition, unreadable
 
 _TRANSITION = msgspec.msgpack.Decoder(Transition)
@@ -36,25 +36,13 @@ class Records:
         if version == 0:
             return NO_LOSSES
         rows = await loss_store.checkpoints(self._db, key, version)
-        valid = [row for row in rows if not row["is_revoked"]]
-        checkpoint = self.checkpoint(key, valid[-1]) if valid else None
-        covered = checkpoint.through_seq if checkpoint else 0
-        anchor = checkpoint.anchor_seq if checkpoint else 0
+        in_force = open_in_force(self._ring, key, rows)
+        covered = in_force.through_seq if in_force else 0
+        anchor = in_force.anchor_seq if in_force else 0
         listed = await loss_store.transitions(self._db, key, version, covered, anchor)
         head = await loss_store.transition_head(self._db, key, version)
-        shown = NO_LOSSES.with_transitions(
-            [open_transition(self._ring, key, row) for row in listed], version
-        )
-        return Losses(
-            version,
-            0 if head is None else head["hw"],
-            b"" if head is None else head["chain_digest"],
-            shown.transitions,
-            checkpoint,
-            rows[-1]["id"] if rows else "",
-            rows[-1]["ordinal"] if rows else 0,
-            bool(valid and valid[-1]["is_copied"]),
-        )
+        moved = [open_transition(self._ring, key, row) for row in listed]
+        return losses_of(version, moved, head, rows, in_force)
 
     async def record_transitions(
         self,
@@ -91,7 +79,7 @@ class Records:
         moved, covered = await loss_store.through(self._db, key, seq)
         return (
             [open_transition(self._ring, key, row) for row in moved],
-            [self.checkpoint(key, row) for row in covered],
+            [open_checkpoint(self._ring, key, row) for row in covered],
         )
 
     async def copy(
@@ -122,14 +110,44 @@ class Records:
         bound = checkpoint_identity(key, ordinal, made.id)
         return self._ring.seal(msgspec.msgpack.encode(made), *bound)
 
-    def checkpoint(self, key: ThreadKey, row: Record) -> Checkpoint:
-        """A stored checkpoint. Raises CORRUPT for one that cannot be read."""
-        try:
-            bound = checkpoint_identity(key, row["ordinal"], row["id"])
-            return _CHECKPOINT.decode(self._ring.open(row["sealed"] or b"", *bound))
-        except (SealBroken, msgspec.DecodeError):
-            message = f"checkpoint {row['id']} cannot be read"
-            raise Failure(reasons.ERROR_REASON_CORRUPT, message) from None
+
+def open_in_force(ring: SealRing, key: ThreadKey, rows: Sequence[Row]) -> Checkpoint | None:
+    """The newest of these checkpoints that is not revoked. Raises CORRUPT where it cannot be
+    read."""
+    valid = [row for row in rows if not row["is_revoked"]]
+    return open_checkpoint(ring, key, valid[-1]) if valid else None
+
+
+def losses_of(
+    version: int,
+    moved: Sequence[Transition],
+    head: Row | None,
+    rows: Sequence[Row],
+    in_force: Checkpoint | None,
+) -> Losses:
+    """Losses at a version: the transitions of what is shown, the last of all of them, the
+    checkpoints' rows, and the one of them that is in force."""
+    valid = [row for row in rows if not row["is_revoked"]]
+    return Losses(
+        version,
+        0 if head is None else head["hw"],
+        b"" if head is None else head["chain_digest"],
+        NO_LOSSES.with_transitions(moved, version).transitions,
+        in_force,
+        rows[-1]["id"] if rows else "",
+        rows[-1]["ordinal"] if rows else 0,
+        bool(valid and valid[-1]["is_copied"]),
+    )
+
+
+def open_checkpoint(ring: SealRing, key: ThreadKey, row: Row) -> Checkpoint:
+    """A stored checkpoint. Raises CORRUPT for one that cannot be read."""
+    try:
+        bound = checkpoint_identity(key, row["ordinal"], row["id"])
+        return _CHECKPOINT.decode(ring.open(row["sealed"] or b"", *bound))
+    except (SealBroken, msgspec.DecodeError):
+        message = f"checkpoint {row['id']} cannot be read"
+        raise Failure(reasons.ERROR_REASON_CORRUPT, message) from None
 
 
 def new_transition(
@@ -146,7 +164,7 @@ def new_transition(
     )
 
 
-def open_transition(ring: SealRing, key: ThreadKey, row: Record) -> Transition:
+def open_transition(ring: SealRing, key: ThreadKey, row: Row) -> Transition:
     """The transition in a row; one that withholds its target where it cannot be read."""
     try:
         bound = transition_identity(key, row["hw"], row["id"])

@@ -29,7 +29,7 @@ from services.context.redacting import Redactor
 from services.context.rewriting import Rewriting
 from services.context.shrinking import Mode, Shrinker
 from services.context.snapshots import Snapshots
-from services.context.verification import Verifier
+from services.context.verification import Stored, Verifier
 
 if TYPE_CHECKING:
     from foundation.bootstrap import Kernel
@@ -84,7 +84,8 @@ class ContextServicer(context_pb2_grpc.ContextServiceServicer):
             self._redactor,
             Breaks(db, ring, rewriting),
         )
-        self._verifier = Verifier(db, ring, history, records, self._preparer, self._redactor)
+        recorded = Stored(db, records, self.snapshots, self._redactor)
+        self._verifier = Verifier(ring, history, recorded)
         self.reading = Reading(db, ring, rewriting, journal, self._rebuilt, self._redactor.since)
 
     async def Fence(self, request: pb.FenceRequest, context: Any) -> pb.FenceResponse:

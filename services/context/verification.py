@@ -1,43 +1,88 @@
 """Recomputes what a thread's losses and snapshots say, from the authorities' own records, and names
 what does not hold."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from counterfoil.context.v1 import context_pb2 as pb
 from counterfoil.types.v1.reference_pb2 import Head, ThreadRef
 
 from foundation.errors import Failure
-from foundation.storage import Database, Record, SealRing
+from foundation.storage import Database, SealRing
 from services.context import checkpoints, loss_store, recipe, store, transitions
+from services.context.cache import Warm
 from services.context.checkpoints import Checkpoint
 from services.context.history import History
 from services.context.losses import NO_LOSSES, Losses
-from services.context.preparing import Preparer
-from services.context.recipe import ThreadKey, thread_key
-from services.context.records import Records, open_transition
+from services.context.recipe import Recipe, Row, ThreadKey, thread_key
+from services.context.records import Records, open_checkpoint, open_transition
 from services.context.redacting import Redactor
 from services.context.reducer import effective_digest
+from services.context.snapshots import Snapshots
 from services.context.transitions import UNREADABLE, Transition
+
+
+class Recorded(Protocol):
+    """What is recorded of threads, wherever: rows have the columns of the tables, sealed."""
+
+    async def transitions(self, key: ThreadKey) -> Sequence[Row]:
+        """The thread's transitions, in order."""
+        ...
+
+    async def checkpoints(self, key: ThreadKey) -> Sequence[Row]:
+        """The thread's checkpoints, in order, with `is_revoked`, and the `transition_id` that did
+        it."""
+        ...
+
+    async def snapshots(self, key: ThreadKey) -> Sequence[Row]:
+        """The thread's snapshots, oldest first."""
+        ...
+
+    async def losses(self, key: ThreadKey, version: int) -> Losses:
+        """What the thread had lost at a version. Raises CORRUPT."""
+        ...
+
+    async def redacted(self, key: ThreadKey, version: int, seq_max: int) -> bool:
+        """Whether something through an entry was redacted behind a version."""
+        ...
+
+    async def built(self, key: ThreadKey, id: str, stored: Recipe, warm: Warm) -> bytes:
+        """The bytes of a stored recipe. Raises CORRUPT."""
+        ...
+
+
+class Stored:
+    """What the database has."""
+
+    def __init__(
+        self, db: Database, records: Records, snapshots: Snapshots, redactor: Redactor
+    ) -> None:
+        self._db = db
+        self.losses = records.at
+        self.built = snapshots.built
+        self.redacted = redactor.since
+
+    async def transitions(self, key: ThreadKey) -> Sequence[Row]:
+        """See `Recorded`."""
+        return await loss_store.all_transitions(self._db, key)
+
+    async def checkpoints(self, key: ThreadKey) -> Sequence[Row]:
+        """See `Recorded`."""
+        return await loss_store.all_checkpoints(self._db, key)
+
+    async def snapshots(self, key: ThreadKey) -> Sequence[Row]:
+        """See `Recorded`."""
+        return await store.snapshots(self._db, key)
 
 
 class Verifier:
     """Verifies one thread at a time; writes nothing."""
 
-    def __init__(
-        self,
-        db: Database,
-        ring: SealRing,
-        history: History,
-        records: Records,
-        preparer: Preparer,
-        redactor: Redactor,
-    ) -> None:
-        self._db = db
+    def __init__(self, ring: SealRing, history: History, recorded: Recorded) -> None:
         self._ring = ring
         self._history = history
-        self._records = records
-        self._preparer = preparer
-        self._redactor = redactor
+        self._recorded = recorded
 
     async def verify(self, thread: ThreadRef, *, requests: bool) -> pb.VerifyContextResponse:
         """Everything; with `requests` each snapshot's request is built again, too."""
@@ -48,16 +93,17 @@ class Verifier:
         response.transitions, response.checkpoints = moved.count, covered
         if moved.count:
             response.transition_head.CopyFrom(Head(seq=moved.count, digest=moved.digest))
-        rows = await store.snapshots(self._db, key)
+        rows = await self._recorded.snapshots(key)
         response.snapshots = len(rows)
         if requests:
+            warm: Warm | None = None
             for row in rows:
-                await self._request(thread, key, row, response)
+                warm = await self._request(thread, key, row, warm, response)
         return response
 
     async def _transitions(self, key: ThreadKey, response: pb.VerifyContextResponse) -> Losses:
         losses = NO_LOSSES
-        rows = await loss_store.all_transitions(self._db, key)
+        rows = await self._recorded.transitions(key)
         opened = [open_transition(self._ring, key, row) for row in rows]
         redacted = {one.target for one in opened if transitions.is_redacted([one])}
         for row, one in zip(rows, opened, strict=True):
@@ -88,7 +134,7 @@ class Verifier:
     ) -> int:
         before: Checkpoint | None = None
         last_id, count = "", 0
-        for row in await loss_store.all_checkpoints(self._db, key):
+        for row in await self._recorded.checkpoints(key):
             count += 1
             where = f"checkpoint {row['ordinal']}"
             if row["ordinal"] != count:
@@ -99,7 +145,7 @@ class Verifier:
                 last_id = row["id"]
                 continue
             try:
-                made = self._records.checkpoint(key, row)
+                made = open_checkpoint(self._ring, key, row)
             except Failure:
                 _found(response, where, "cannot be read")
                 last_id = row["id"]
@@ -137,23 +183,35 @@ class Verifier:
             _found(response, where, "covers another history than the one that is recorded")
 
     async def _request(
-        self, thread: ThreadRef, key: ThreadKey, row: Record, response: pb.VerifyContextResponse
-    ) -> None:
+        self,
+        thread: ThreadRef,
+        key: ThreadKey,
+        row: Row,
+        warm: Warm | None,
+        response: pb.VerifyContextResponse,
+    ) -> Warm | None:
+        """Build a request again; history as it was for it, from which the next one goes on where
+        nothing was lost between them."""
         where = f"snapshot {row['id']}"
         try:
-            opened = recipe.open_row(self._ring, key, row)
-            if await self._redactor.since(key, opened.losses_version, opened.head_seq):
+            made = recipe.open_row(self._ring, key, row)
+            if await self._recorded.redacted(key, made.losses_version, made.head_seq):
                 message = "cannot be built again: something that it held was redacted"
                 _found(response, where, message, informational=True)
-                return
-            await self._preparer.rebuilt(thread, key, row["id"], opened)
+                return None
+            if warm is None or warm.losses.version != made.losses_version:
+                losses = await self._recorded.losses(key, made.losses_version)
+                warm = Warm(losses=losses)
+            head = Head(seq=made.head_seq, digest=made.head_digest)
+            warm = await self._history.past(thread, head, warm.losses, warm)
+            await self._recorded.built(key, row["id"], made, warm)
+            return warm
         except Failure as failure:
             _found(response, where, failure.message)
+            return None
 
 
-def _check_revoked(
-    row: Record, moved: Losses, where: str, response: pb.VerifyContextResponse
-) -> None:
+def _check_revoked(row: Row, moved: Losses, where: str, response: pb.VerifyContextResponse) -> None:
     """Only a redaction of something that it covers revokes a checkpoint."""
     by = next(
         (
@@ -173,7 +231,7 @@ def _check_revoked(
 
 def _check_transition(
     key: ThreadKey,
-    row: Record,
+    row: Row,
     one: Transition,
     where: str,
     response: pb.VerifyContextResponse,

@@ -17,30 +17,19 @@ from counterfoil.files.v1.export_pb2_grpc import (
 )
 
 from foundation import exports
-from foundation.errors import Failure
-from foundation.exports import BASE64, HEX, INT, TEXT, BytesForm, Form, Line, Members
-from foundation.exports.lines import Pair, at_line, line, members_of
-from foundation.exports.tables import Row
+from foundation.exports import Line
 from foundation.rpc import context as call
 from foundation.storage import Database
 from services.files import store
+from services.files.export_parts import artifact_line, artifact_row, check_artifact
 from services.files.store import SessionKey
 from services.files.vault import Vault
 
 if TYPE_CHECKING:
     from foundation.bootstrap import Kernel
 
-_ARTIFACT = "files.artifact"
 _PAGE = 500
 _READABLE = (artifacts_pb2.ARTIFACT_STATE_LIVE, artifacts_pb2.ARTIFACT_STATE_CONDEMNED)
-_MEMBERS: dict[str, Form | BytesForm] = {
-    "artifact_id": TEXT,
-    "media_type": TEXT,
-    "role": INT,
-    "operation_id": TEXT,
-    "sha256": HEX,
-    "body": BASE64,
-}
 
 
 def register(
@@ -87,11 +76,12 @@ class Exports(FilesExportServiceServicer, FilesImportServiceServicer):
                 if found is None:  # collected meanwhile: nothing refers to it
                     continue
                 body = await self._vault.get(key[0], found["blob_id"], found["sha256"])
-                yield _line({**dict(row), "body": body})
+                yield artifact_line({**dict(row), "body": body})
             after = rows[-1]["artifact_id"]
 
     async def _stage(self, key: SessionKey, one: Line) -> None:
-        row = _row(one)
+        row = artifact_row(one)
+        check_artifact(key[0], row, one.number)
         request = artifacts_pb2.StageArtifactRequest(
             workspace_id=key[0],
             session_id=key[1],
@@ -101,26 +91,4 @@ class Exports(FilesExportServiceServicer, FilesImportServiceServicer):
             body=row["body"],
         )
         stage: Any = self._artifacts.StageArtifact
-        staged = (await stage(request, None)).artifact
-        if (staged.id, staged.sha256) != (row["artifact_id"], row["sha256"]):
-            raise at_line(exports.refused("the bytes are not those of the artifact"), one.number)
-
-
-def _line(row: Row) -> bytes:
-    pairs: list[Pair] = []
-    for name, form in _MEMBERS.items():
-        pairs += form.write(name, row[name])
-    return line(_ARTIFACT, pairs)
-
-
-def _row(one: Line) -> Row:
-    try:
-        if one.kind != _ARTIFACT:
-            raise exports.refused(f"no line of this stream has the type {one.kind!r}")
-        members = Members(members_of(one.body))
-        row = {name: form.read(name, members) for name, form in _MEMBERS.items()}
-        if any(value is None for value in row.values()) or _line(row) != one.body:
-            raise exports.refused("the line is not what an export writes")
-    except Failure as failure:
-        raise at_line(failure, one.number) from None
-    return row
+        await stage(request, None)

@@ -17,60 +17,14 @@ from counterfoil.types.v1.export_pb2 import ExportCut
 
 from foundation import exports, ids
 from foundation.bootstrap import Kernel
-from foundation.exports import BASE64, HEX, JSON, UTF8, Begin, Line, Sealed, TablePart, declared
-from foundation.exports.cuts import LATER, turns_of
+from foundation.exports import Begin, Line
+from foundation.exports.cuts import turns_of
 from foundation.exports.restoring import restored
 from foundation.rpc import context as call
 from foundation.storage import Connection, Database, SealRing
 from services.journal import store
+from services.journal.export_parts import PARTS
 from services.journal.rows import ThreadKey
-
-# {3}: what waits for a client is prepared (1) and has no outcome yet. What was copied from another
-# thread has that one's epochs, and no input.
-_KNOWN = f"NOT {LATER} AND (%(table)s.attempt_epoch <= {{2}} OR %(table)s.input IS NULL)"
-_OPERATIONS = TablePart(
-    "journal.operation",
-    declared("services.journal.schema", "journal.operations"),
-    forms={
-        "tool_name": UTF8,
-        "input": Sealed(lambda key, row: ("operations", *key, row["operation_id"]), JSON),
-        "nonce_digest": HEX,
-        "request_digest": HEX,
-        "answer_digest": HEX,
-    },
-    condition=_KNOWN % {"table": "operations"},
-    instead={
-        "state": "CASE WHEN operation_id = ANY({3}::text[]) THEN 1::smallint ELSE state END",
-    },
-    page_rows=32,
-)
-_KNOWN_IDS = (
-    """
-SELECT operation_id FROM journal.operations known
-WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND """
-    + _KNOWN % {"table": "known"}
-)
-_OUTCOMES = TablePart(
-    "journal.outcome",
-    declared("services.journal.schema", "journal.outcomes"),
-    forms={
-        "raw": Sealed(
-            lambda key, row: ("outcomes.raw", *key, row["operation_id"], row["role"]), BASE64
-        ),
-        "projection": Sealed(
-            lambda key, row: ("outcomes.projection", *key, row["operation_id"]), JSON
-        ),
-    },
-    condition=f"operation_id <> ALL({{3}}::text[]) AND operation_id IN ({_KNOWN_IDS})",
-    page_rows=16,
-)
-_REDACTIONS = TablePart(
-    "journal.redaction",
-    declared("services.journal.schema", "journal.redactions"),
-    forms={"sealed": Sealed(lambda key, row: ("redactions", *key, row["operation_id"]), BASE64)},
-    condition=f"operation_id <> ALL({{3}}::text[]) AND operation_id IN ({_KNOWN_IDS})",
-)
-_PARTS = {part.kind: part for part in (_OPERATIONS, _OUTCOMES, _REDACTIONS)}
 
 
 def register(kernel: Kernel, db: Database) -> None:
@@ -107,7 +61,7 @@ class Exports(JournalExportServiceServicer, JournalImportServiceServicer):
             self._db,
             "journal.import",
             key,
-            _PARTS,
+            PARTS,
             lines,
             lambda: self._lines(key, begin.cut),
             partial(self._add, key, begin, lines),
@@ -116,7 +70,7 @@ class Exports(JournalExportServiceServicer, JournalImportServiceServicer):
 
     async def _lines(self, key: ThreadKey, cut: ExportCut) -> AsyncIterator[bytes]:
         given = (*turns_of(cut), cut.epoch, list(cut.waiting_operation_ids))
-        for part in _PARTS.values():
+        for part in PARTS.values():
             async for page in part.pages(self._db, self._ring, key, given):
                 for row in page:
                     yield part.line(row)
@@ -124,7 +78,7 @@ class Exports(JournalExportServiceServicer, JournalImportServiceServicer):
     async def _add(
         self, key: ThreadKey, begin: Begin, lines: AsyncIterator[Line], connection: Connection
     ) -> int:
-        count = await exports.restore(connection, self._ring, key, _PARTS, lines)
+        count = await exports.restore(connection, self._ring, key, PARTS, lines)
         if count:
             await connection.execute(store.PUT_FENCE, *key, begin.cut.epoch)
         return count

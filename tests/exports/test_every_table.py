@@ -20,8 +20,8 @@ LEFT_OUT = {
 }
 PARTS = {
     "ledger": ("services.ledger.export_parts", "PARTS"),
-    "transcript": ("services.transcript.export_service", "_PARTS"),
-    "journal": ("services.journal.export_service", "_PARTS"),
+    "transcript": ("services.transcript.export_parts", "PARTS"),
+    "journal": ("services.journal.export_parts", "PARTS"),
     "context": ("services.context.export_parts", "ALL"),
 }
 
