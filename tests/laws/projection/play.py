@@ -4,6 +4,7 @@ of it. Knows the rules of the protocol, and no code that they are about."""
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 from counterfoil.types.v1.reference_pb2 import Attempt, Fence, Head
 
 from foundation.errors import Failure, name_of
-from services.context import summary
+from services.context import materializer, preparing, shrinking, summary
 from services.context.losses import Losses
 from services.context.reducer import Item
 from tests.laws.projection import expected, records
@@ -50,6 +51,7 @@ class Play:
     memory: Memory
     window: int
     prunes: bool
+    image_budget: int = materializer.IMAGE_BYTES_MAX
     summaries: Callable[[int], str] = lambda bytes_max: ""
     """What the model writes when it is asked for a summary."""
     epoch: int = 1
@@ -74,11 +76,16 @@ class Play:
     def __post_init__(self) -> None:
         self.process = self.memory.process()
         self._extended = summary.extended
-        self._watch = patch.object(summary, "extended", self._summarized)
-        self._watch.start()
+        self._patched = ExitStack()
+        self._patched.enter_context(patch.object(summary, "extended", self._summarized))
+        for module in (materializer, preparing, shrinking):
+            budget = patch.object(module, "IMAGE_BYTES_MAX", self.image_budget)
+            self._patched.enter_context(budget)
+        budget = patch.object(expected, "IMAGE_BUDGET", self.image_budget)
+        self._patched.enter_context(budget)
 
     def close(self) -> None:
-        self._watch.stop()
+        self._patched.close()
 
     # What was said
 
