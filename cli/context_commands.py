@@ -82,15 +82,16 @@ def redact(
         str, typer.Option(help="The operation whose result is redacted, op_….")
     ] = "",
     event: Annotated[
-        str, typer.Option(help="A user.message, or an event with a tool result, sevt_….")
+        str, typer.Option(help="A message, an answer's event, or one with a tool result, sevt_….")
     ] = "",
     output: Output = Form.TABLE,
 ) -> None:
-    """Take a tool result or a user message out of a session and its forks, for good.
+    """Take a tool result, a message or an answer of the model out of a session and its forks.
 
     The model is not shown it again, summaries that cover it are revoked, and what every service
-    keeps of it is erased. Repeating the command is harmless; one that was cut off must be repeated.
-    What the model wrote about it stays: see docs/operating/redaction.md.
+    keeps of it is erased. An agent.message, or a call, goes with its whole answer. Repeating the
+    command is harmless; one that was cut off must be repeated. What other events say of it stays:
+    see docs/operating/redaction.md.
     """
     from cli import redacting
 

@@ -30,7 +30,8 @@ _SERVICES = ("context", "journal", "transcript", "ledger", "files")
 
 
 class Target(NamedTuple):
-    """What is redacted: the result of an operation, or the input of a transcript entry."""
+    """What is redacted: the result of an operation, or the input or answer of a transcript
+    entry."""
 
     operation_id: str = ""
     entry_seq: int = 0
@@ -110,13 +111,19 @@ async def _redact_in(
             raise
         return {"session_id": session_id, "status": "deleted"}, []
     operations = [one.operation_id for one in shown.targets if one.operation_id]
-    inputs = [one.seq for one in shown.targets if not one.operation_id]
     artifacts = await _erase_outcomes(to, thread, operations, asked)
-    for seq in inputs:
-        await to.transcript.RedactEntry(
-            transcript_pb2.RedactEntryRequest(thread=thread, seq=seq, **asked._asdict())
+    events: list[str] = []
+    forks: Sequence[turn_pb2.ForkedThread] = ()
+    for one in shown.targets:
+        if not one.operation_id:
+            await _erase_entry(to, thread, one, asked)
+        done = await to.ledger.RedactEvents(
+            turn_pb2.RedactEventsRequest(
+                thread=thread, **_named(Target(one.operation_id, one.seq)), **asked._asdict()
+            )
         )
-    events, forks = await _redact_events(to, thread, target, operations, asked)
+        events += done.event_ids
+        forks = done.forks
     deleted = await _delete_artifacts(to, thread, artifacts)
     first = min(one.seq for one in shown.targets)
     row: Row = {
@@ -151,20 +158,24 @@ async def _erase_outcomes(
     return list(dict.fromkeys(artifacts))
 
 
-async def _redact_events(
-    to: Authorities, thread: ThreadRef, target: Target, operations: Sequence[str], asked: Asked
-) -> tuple[list[str], Sequence[turn_pb2.ForkedThread]]:
-    """Redact what the public log shows; its events, and the forks of the session."""
-    targets = [Target(id) for id in operations] or [target]
-    events: list[str] = []
-    forks: Sequence[turn_pb2.ForkedThread] = ()
-    for one in targets:
-        done = await to.ledger.RedactEvents(
-            turn_pb2.RedactEventsRequest(thread=thread, **_named(one), **asked._asdict())
-        )
-        events += done.event_ids
-        forks = done.forks
-    return events, forks
+async def _erase_entry(
+    to: Authorities, thread: ThreadRef, found: context_pb2.RedactedTarget, asked: Asked
+) -> None:
+    """Erase the content of an input or an answer, and what the journal keeps of the answer's
+    calls: after the content is gone nobody knows all of them."""
+    for id in found.call_operation_ids:
+        try:
+            await to.journal.RedactOperation(
+                journal_pb2.RedactOperationRequest(
+                    thread=thread, operation_id=id, input=True, **asked._asdict()
+                )
+            )
+        except Failure as failure:
+            if failure.reason != reasons.ERROR_REASON_NOT_FOUND:
+                raise
+    await to.transcript.RedactEntry(
+        transcript_pb2.RedactEntryRequest(thread=thread, seq=found.seq, **asked._asdict())
+    )
 
 
 async def _delete_artifacts(to: Authorities, thread: ThreadRef, artifacts: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Ids of operations that more than one service has to know."""
+"""Ids of operations, and of what they lead to, that more than one service has to know."""
 
 from functools import lru_cache
 
@@ -22,3 +22,8 @@ def summary_operation(turn_id: str, round_: int, attempt: Attempt, plan_id: str)
 def note_entry(operation_id: str) -> str:
     """Transcript entry that tells of an operation's late outcome."""
     return _derived("entry", "note", operation_id)
+
+
+def block_event(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:
+    """Public event of a block of an answer (a use, a run of text beginning there, thinking)."""
+    return _derived("event", "block", turn_id, round_, attempt.epoch, attempt.number, block_index)

@@ -14,7 +14,10 @@ DENIED_TEXT = "The call was denied and did not run."
 
 
 REDACTED_INPUT_TEXT = "(this message was redacted)"
-"""Stands for an input, or a note, that was redacted."""
+"""Stands for an input, a note or an answer that was redacted."""
+
+REDACTED_INPUT = b'{"redacted":"This input was redacted and cannot be read any more."}'
+"""Stands for the input of a call that was redacted: exact JSON."""
 
 _REASON_CHARS_MAX = 2_000
 

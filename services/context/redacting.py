@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from counterfoil.context.v1 import context_pb2 as pb
 
 from foundation import ids
-from foundation.errors import deleted, invalid, not_found
-from foundation.projections import REDACTED
+from foundation.errors import deleted, invalid, not_found, wrong_state
 from foundation.rpc.context import current
 from foundation.storage import Connection, Database, SealRing
 from services.context import redaction_store, store
@@ -21,7 +20,14 @@ from services.context.losses import NO_LOSSES, Losses
 from services.context.recipe import ThreadKey, thread_key
 from services.context.records import new_transition, open_transition
 from services.context.targets import Found, Search
-from services.context.transitions import Current, Transition, check, fold, transition
+from services.context.transitions import (
+    ANSWER_PART,
+    Current,
+    Transition,
+    check,
+    fold,
+    transition,
+)
 
 Chains = dict[tuple[int, int], list[Transition]]
 
@@ -35,7 +41,7 @@ class Redactor:
         self._history = history
 
     async def redact(self, request: pb.RedactRequest) -> pb.RedactResponse:
-        """Record what is not recorded yet. Raises NOT_FOUND, INVALID_FIELD, DELETED."""
+        """Record what is not recorded yet; raises what the contract says."""
         key = thread_key(request.thread)
         found = await self._found(request)
         async with self._db.commit("context.redact") as c:
@@ -64,6 +70,8 @@ class Redactor:
                     operation_id=at.operation_id,
                     transition_id=id,
                     created=one is not None,
+                    is_answer=at.target.part == ANSWER_PART,
+                    call_operation_ids=at.call_operation_ids,
                 )
                 for at, one, id in zip(found, made, ids_, strict=True)
             ],
@@ -81,13 +89,14 @@ class Redactor:
         async for entry in self._history.entries(request.thread):
             search.add(entry)
         if search.is_other_kind:
-            raise invalid("entry_seq", f"entry {request.entry_seq} is no input")
-        if not search.found:
+            raise invalid("entry_seq", f"entry {request.entry_seq} is no input or answer")
+        found = search.found
+        if not found:
             where = "in the history of the thread"
             if id:
                 raise not_found("operation", f"{id} with a result {where}")
             raise not_found("entry", f"{request.entry_seq} {where}")
-        return search.found
+        return found
 
     async def _chains(self, c: Connection, key: ThreadKey, found: Sequence[Found]) -> Chains:
         chains: Chains = {}
@@ -115,7 +124,10 @@ def _redaction(key: ThreadKey, found: Found, chains: Chains) -> Transition | Non
     folded = fold(found.base_digest, chains.get(found.target, []))
     if folded.is_redacted:
         return None
-    made = transition(key, found.target, folded, REDACTED, "redaction")
+    if not found.replacement:
+        message = f"entry {found.target.seq} is being copied from another session: try again"
+        raise wrong_state(message)
+    made = transition(key, found.target, folded, found.replacement, "redaction")
     check(made, Current(folded, b"", 0), found.target.seq, 0)
     return made
 

@@ -20,12 +20,15 @@ from foundation import projections as reading
 from foundation.digests import digest
 from foundation.outcomes import REDACTED_INPUT_TEXT
 from foundation.projections import Artifact, Text
+from services.context import answers
 from services.context.losses import NO_LOSSES, Losses, Target
 from services.context.transitions import (
+    ANSWER_PART,
     INPUT_PART,
     WITHHELD,
     Folded,
     Transition,
+    answer_blocks,
     fold,
     is_redacted,
     omitted_blocks,
@@ -100,7 +103,7 @@ class Item(NamedTuple):
     snapshot_id: str = ""
     """With an answer: the request that it answers."""
     ordinal: int = 0
-    """With an input: how many transitions it has had."""
+    """With an input or an answer: how many transitions it has had."""
     entry_digest: bytes = b""
     """Chain digest of the transcript at its entry."""
 
@@ -211,7 +214,7 @@ def reduce(
     for entry in entries:
         if entry.kind in _SKIPPING or entry.id in skipped:
             continue
-        if not entry.HasField("content") and not _is_redacted_input(entry, losses):
+        if not entry.HasField("content") and not _is_redacted(entry, losses):
             raise HistoryCorruptError(f"transcript entry {entry.seq} has no content")
         if open and entry.kind != _RESULTS:
             raise OpenCallsError(f"transcript entry {entry.seq} follows {len(open)} open calls")
@@ -221,7 +224,7 @@ def reduce(
 
 
 def input_digest(blocks: Iterable[bytes]) -> bytes:
-    """What the blocks of an input are known by before any transition; 32 bytes."""
+    """What the blocks of an input or an answer are known by before any transition; 32 bytes."""
     return digest(INPUT_DOMAIN, *blocks)
 
 
@@ -240,17 +243,8 @@ def _item(
     if entry.kind in SPOKEN:
         return _spoken(entry, losses), ()
     if entry.kind == _ANSWER:
-        blocks = tuple(content.blocks)
-        item = Item(
-            "answer",
-            entry.seq,
-            blocks,
-            turn_id=entry.turn_id,
-            measured_tokens=_measured(content.envelope),
-            snapshot_id=content.snapshot_id,
-            entry_digest=entry.digest,
-        )
-        return item, _uses(entry.seq, blocks)
+        item = _answer(entry, losses)
+        return item, _uses(entry.seq, item.blocks)
     if entry.kind != _RESULTS:
         raise HistoryCorruptError(f"transcript entry {entry.seq} has an unknown kind")
     if [r.block_index for r in content.results] != [use.block_index for use in open]:
@@ -291,10 +285,33 @@ def _spoken(entry: pb.Entry, losses: Losses) -> Item:
     )
 
 
-def _is_redacted_input(entry: pb.Entry, losses: Losses) -> bool:
+def _answer(entry: pb.Entry, losses: Losses) -> Item:
+    content = entry.content
+    item = Item(
+        "answer",
+        entry.seq,
+        tuple(content.blocks),
+        turn_id=entry.turn_id,
+        measured_tokens=_measured(content.envelope),
+        snapshot_id=content.snapshot_id,
+        entry_digest=entry.digest,
+    )
+    chain = losses.transitions.get(Target(entry.seq, ANSWER_PART))
+    if not chain:
+        return item
+    # The same whether the transcript has erased it yet or not: what was measured is of something
+    # else.
+    folded = fold(input_digest(item.blocks), chain)
+    shown = answer_blocks(folded) if folded.is_redacted else answers.stand_in(item.blocks)
+    return item._replace(blocks=shown, ordinal=folded.ordinal, measured_tokens=0, snapshot_id="")
+
+
+def _is_redacted(entry: pb.Entry, losses: Losses) -> bool:
     """Whether the content was erased, as it should be."""
-    chain = losses.transitions.get(Target(entry.seq, INPUT_PART), ())
-    return entry.kind in SPOKEN and is_redacted(chain)
+    if entry.kind not in (*SPOKEN, _ANSWER):
+        return False
+    part = ANSWER_PART if entry.kind == _ANSWER else INPUT_PART
+    return is_redacted(losses.transitions.get(Target(entry.seq, part), ()))
 
 
 def _with_omissions(blocks: tuple[bytes, ...], folded: Folded) -> tuple[bytes, ...]:

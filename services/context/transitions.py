@@ -1,6 +1,7 @@
 """Transitions: recorded, append-only replacements of something that the model was shown. Pure.
 
-A transition replaces one part of one transcript entry: the result of a call, or blocks of an input.
+A transition replaces one part of one transcript entry: the result of a call, blocks of an input, or
+(only to redact it) an answer.
 It names the digest of what it replaces and the transition before it, so the transitions of one
 target form a chain, and only its next link is ever accepted. What was replaced stays where it was
 (the projection in the journal, the blocks in the transcript); it is only not shown any more.
@@ -18,6 +19,9 @@ from foundation.projections import REDACTED, Artifact
 
 INPUT_PART = -1
 """The part of an input: all of its blocks. Of a results entry the part is the use's block index."""
+
+ANSWER_PART = -2
+"""The part of an answer: all of its blocks. It can only be redacted."""
 
 WITHHELD = canonical.encode({"code": "withheld_unreadable", "kind": "failure", "v": 1})
 """What is shown of a target whose record cannot be read."""
@@ -60,7 +64,8 @@ class Transition(msgspec.Struct, frozen=True, array_like=True):
     predecessor_id: str
     """The target's transition before this one; empty for the first."""
     replacement: bytes
-    """Canonical JSON: a projection, or for an input the blocks that are left out."""
+    """Canonical JSON: a projection, for an input the blocks that are left out, or what stands for
+    an answer."""
     replacement_digest: bytes
     reason: str
     detail: str = ""
@@ -87,6 +92,12 @@ class _Omission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     blocks: list[int]
 
 
+class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    v: Literal[1]
+    kind: Literal["answer"]
+    blocks: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """What a chain makes of its target."""
@@ -108,20 +119,23 @@ class RefusedTransition(Exception):
 
 
 _OMISSION = msgspec.json.Decoder(_Omission)
+_ANSWER = msgspec.json.Decoder(_Answer)
 
 
 def replacement_digest(part: int, body: bytes) -> bytes:
     """What a replacement is known by: a projection by its own digest, 32 bytes."""
-    return digest(_DOMAIN, body) if part == INPUT_PART else projections.digest(body)
+    return digest(_DOMAIN, body) if part < 0 else projections.digest(body)
 
 
 def fold(base_digest: bytes, chain: Sequence[Transition]) -> Folded:
     """Where a chain leads from a target with this digest. Whatever does not fit withholds the
     target: showing what was replaced would be worse than showing nothing. A redaction ends it, and
     needs nothing of what was there before, which is erased."""
-    if is_redacted(chain):
-        digest_after = replacement_digest(chain[-1].part, REDACTED)
-        return Folded(REDACTED, digest_after, chain[-1].id, len(chain), is_redacted=True)
+    redaction = next(filter(_is_redaction, chain), None)
+    if redaction is not None:
+        body = redaction.replacement
+        digest_after = replacement_digest(redaction.part, body)
+        return Folded(body, digest_after, chain[-1].id, len(chain), is_redacted=True)
     current, last_id, body = base_digest, "", b""
     for ordinal, one in enumerate(chain, start=1):
         fits = (
@@ -139,7 +153,24 @@ def fold(base_digest: bytes, chain: Sequence[Transition]) -> Folded:
 
 def is_redacted(chain: Sequence[Transition]) -> bool:
     """Whether a target was redacted; nothing that comes behind it counts."""
-    return any(one.reason == "redaction" and one.replacement == REDACTED for one in chain)
+    return any(map(_is_redaction, chain))
+
+
+def _is_redaction(one: Transition) -> bool:
+    if one.reason != "redaction":
+        return False
+    return _decodes(one) if one.part == ANSWER_PART else one.replacement == REDACTED
+
+
+def answer(blocks: Sequence[bytes]) -> bytes:
+    """The replacement of an answer by these blocks."""
+    said = [block.decode() for block in blocks]
+    return canonical.encode({"blocks": said, "kind": "answer", "v": 1})
+
+
+def answer_blocks(folded: Folded) -> tuple[bytes, ...]:
+    """Of an answer that was redacted: the blocks that stand for it."""
+    return tuple(block.encode() for block in _ANSWER.decode(folded.replacement).blocks)
 
 
 def omitted_blocks(folded: Folded) -> set[int] | None:
@@ -233,9 +264,11 @@ def check(one: Transition, current: Current, covered_through: int, tokens_after:
     if replacement_digest(one.part, one.replacement) != one.replacement_digest or not _decodes(one):
         raise RefusedTransition("INVALID", f"the replacement of entry {one.seq} cannot be read")
     if is_redaction:
-        if one.replacement != REDACTED:
+        if not _is_redaction(one):
             raise RefusedTransition("INVALID", "a redaction leaves nothing")
         return
+    if one.part == ANSWER_PART:
+        raise RefusedTransition("INVALID", "an answer can only be redacted")
     if tokens_after >= current.tokens:
         raise RefusedTransition("NOT_SMALLER", f"entry {one.seq} would not become smaller")
     if one.part == INPUT_PART:
@@ -276,7 +309,9 @@ def _artifacts(parts: Sequence[object]) -> set[str]:
 
 def _decodes(one: Transition) -> bool:
     try:
-        if one.part == INPUT_PART and one.replacement not in (WITHHELD, REDACTED):
+        if one.part == ANSWER_PART:
+            _ANSWER.decode(one.replacement)
+        elif one.part == INPUT_PART and one.replacement not in (WITHHELD, REDACTED):
             _OMISSION.decode(one.replacement)
         elif one.part != INPUT_PART:
             projections.decode(one.replacement)

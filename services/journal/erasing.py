@@ -1,4 +1,4 @@
-"""Erases what is kept of a tool call's outcome, for good.
+"""Erases what is kept of a tool call's outcome, or of its input, for good.
 
 What the model saw of it is known by its digest, which history refers to: the digest stays, sealed,
 in a record that also says that the body is gone because it was redacted. A body that is missing
@@ -24,7 +24,7 @@ class Eraser:
         self._ring = ring
 
     async def redact(self, request: pb.RedactOperationRequest) -> pb.RedactOperationResponse:
-        """Erase an outcome, or what is left of it; raises what the contract says."""
+        """Erase an outcome or an input, or what is left of it; raises what the contract says."""
         key, id = ThreadKey.of(request.thread), request.operation_id
         vault = Vault(self._ring, key)
         async with self._db.commit("journal.redact") as c:
@@ -33,10 +33,13 @@ class Eraser:
                 raise not_found("operation", id)
             if row["is_deleted"]:
                 raise deleted(key.thread_id)
-            erased = await self._erased(c, key, vault, row)
-            await store.erase(c, key, id)
             asked = (call.current().request_id, request.reader, request.reason)
             await store.note(c, key, ids.new("access"), *asked)
+            if request.input:
+                check_kind(operation_of(row), pb.OPERATION_KIND_TOOL_CALL)
+                return pb.RedactOperationResponse(created=await store.erase_input(c, key, id))
+            erased = await self._erased(c, key, vault, row)
+            await store.erase(c, key, id)
         return pb.RedactOperationResponse(
             artifact_ids=erased.artifact_ids, created=row["redaction"] is None
         )

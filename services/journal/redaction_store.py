@@ -34,6 +34,13 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND operation_id 
   AND (raw IS NOT NULL OR projection IS NOT NULL)
 """
 
+ERASE_INPUT = """
+UPDATE journal.operations SET input = NULL
+WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3 AND operation_id = $4
+  AND input IS NOT NULL
+RETURNING 1
+"""
+
 NOTE = """
 INSERT INTO journal.access
     (workspace_id, session_id, thread_id, access_id, request_id, reader, purpose, operations)
@@ -60,6 +67,11 @@ async def insert(c: Connection, key: ThreadKey, operation_id: str, sealed: bytes
 async def erase(c: Connection, key: ThreadKey, operation_id: str) -> None:
     """Erase all bodies of an operation's outcomes."""
     await c.execute(ERASE, *key, operation_id)
+
+
+async def erase_input(c: Connection, key: ThreadKey, operation_id: str) -> bool:
+    """Erase the input of an operation; False when there is none."""
+    return await c.fetchval(ERASE_INPUT, *key, operation_id) is not None
 
 
 async def note(

@@ -9,6 +9,7 @@ from counterfoil.context.v1 import context_pb2
 from counterfoil.ledger.v1 import turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2
 
+from foundation import operations
 from services.runner import answer as answers
 from services.runner import names, publishing
 from services.runner.adapter import Answer, MessagesAdapter, Piece, ProviderFailure, UnknownDelta
@@ -141,7 +142,7 @@ class Asker:
 
     def _previewer(self, known: Attempt) -> Previewer:
         def event_id(block_index: int) -> str:
-            return names.block_event(self._turn.id, known.round, known.attempt, block_index)
+            return operations.block_event(self._turn.id, known.round, known.attempt, block_index)
 
         return Previewer(event_id)
 

@@ -64,11 +64,6 @@ def compaction_event(thread_id: str, compaction_id: str) -> str:
     return _derived("event", "compaction", thread_id, compaction_id)
 
 
-def block_event(turn_id: str, round_: int, attempt: Attempt, block_index: int) -> str:
-    """Public event of a block (a use, a run of text beginning there, thinking)."""
-    return _derived("event", "block", turn_id, round_, attempt.epoch, attempt.number, block_index)
-
-
 def result_event(operation_id: str) -> str:
     """Public event of a call's result."""
     return _derived("event", "result", operation_id)

@@ -14,6 +14,7 @@ from counterfoil.ledger.v1 import (
 from counterfoil.transcript.v1 import transcript_pb2
 from counterfoil.types.v1 import mapping_pb2, reference_pb2, runtime_pb2, usage_pb2
 
+from foundation import operations
 from services.runner import answer as answers
 from services.runner import names
 from services.runner.stops import Then
@@ -104,7 +105,7 @@ def _judged(
     binding = verdict.binding
     index = call.block_index
     round_call = turn_pb2.RoundCall(
-        use_event_id=names.block_event(turn_id, entry.round, entry.attempt, index),
+        use_event_id=operations.block_event(turn_id, entry.round, entry.attempt, index),
         operation_id=names.tool_operation(turn_id, entry.round, entry.attempt, index),
         block_index=index,
         name=call.name,
@@ -128,7 +129,7 @@ def mappings(
             block_index=call.block_index,
             provider_tool_use_id=call.provider_id,
             operation_id=names.tool_operation(turn_id, round_, attempt, call.block_index),
-            event_id=names.block_event(turn_id, round_, attempt, call.block_index),
+            event_id=operations.block_event(turn_id, round_, attempt, call.block_index),
         )
         for call in calls
     ]
@@ -155,7 +156,7 @@ def events(round_: Round, turn_id: str) -> list[events_pb2.Event]:
     for segment in round_.segments:
         index = segment.first_block_index
         event = events_pb2.Event(
-            id=names.block_event(turn_id, round_.number, round_.attempt, index)
+            id=operations.block_event(turn_id, round_.number, round_.attempt, index)
         )
         if segment.kind == "thinking":
             event.agent_thinking.SetInParent()

@@ -11,6 +11,7 @@ from services.transcript.chain import key_of, seal_redaction
 
 _KINDS = (
     pb.TRANSCRIPT_ENTRY_KIND_INPUT,
+    pb.TRANSCRIPT_ENTRY_KIND_ANSWER,
     pb.TRANSCRIPT_ENTRY_KIND_NOTE,
     pb.TRANSCRIPT_ENTRY_KIND_CONTINUE,
 )
@@ -29,7 +30,7 @@ async def redact(
         if row is None:
             raise not_found("entry", str(seq))
         if row["kind"] not in _KINDS:
-            raise invalid("seq", f"entry {seq} is no input")
+            raise invalid("seq", f"entry {seq} is neither input nor answer")
         if not row["is_redacted"]:
             seal = seal_redaction(ring, key, seq, row["commitment"])
             await redaction_store.insert(connection, key, {seq: seal})

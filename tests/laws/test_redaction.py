@@ -1,6 +1,5 @@
 """What an operator redacted is gone: from requests, pages, rows, forks. The chains still hold."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from tests.support.system import System, system_of
 from tests.support.zygote import Zygote
 
 SAID, SHOWN = "canary-said-7f3a", "canary-shown-91c4"
+TOLD, WROTE = "canary-told-2b8d", "canary-wrote-5e6f"
+SECRETS = (SAID, SHOWN, TOLD, WROTE)
 GO_ON = script({"content": [text("Going on.")]})
 
 
@@ -28,12 +29,16 @@ async def chat(running_system: System) -> Chat:
 
 
 async def talked(system: System) -> Chat:
-    """A session with a secret in its first message and one in a result."""
+    """A session with secrets in its first message and what came with it, in a result, and in both
+    answers: in thinking, texts and the input of a call."""
     chat = await Chat.open(system, tools=[custom_tool("decide")])
-    steps = script({"content": [use("decide", text="a")]}, {"content": [text("Decided.")]})
+    thinking = {"type": "thinking", "thinking": f"Is it {WROTE}?"}
+    first = [thinking, text(f"It is {WROTE}."), use("decide", text=WROTE)]
+    steps = script({"content": first}, {"content": [text(f"Decided on {WROTE}.")]})
     blocks = [{"type": "text", "text": said} for said in (f"The key is {SAID}.", steps)]
+    told = {"type": "system.message", "content": [{"type": "text", "text": TOLD}]}
     async with chat.stream() as stream:
-        await chat.send({"type": "user.message", "content": blocks})
+        await chat.send({"type": "user.message", "content": blocks}, told)
         waiting = await stream.until(asks)
         (use_id,) = waiting[-1]["stop_reason"]["event_ids"]
         await chat.send(result(use_id, f"It is {SHOWN}."))
@@ -51,11 +56,14 @@ async def redact(system: System, session_id: str, event_id: str) -> list[dict[st
     return (await look(system, *words, "-o", "json")).rows
 
 
-async def redact_both(chat: Chat, history: list[Event]) -> list[list[dict[str, Any]]]:
-    return [
-        await redact(chat.system, chat.id, of_type(history, kind)["id"])
-        for kind in ("user.custom_tool_result", "user.message")
+async def redact_all(chat: Chat, history: list[Event]) -> list[list[dict[str, Any]]]:
+    """Redacts the result, the message, and both answers: one by its call, one by its text."""
+    events = [
+        *(of_type(history, kind) for kind in ("user.custom_tool_result", "user.message")),
+        of_type(history, "agent.custom_tool_use"),
+        next(e for e in reversed(history) if "Decided" in json.dumps(e.get("content"))),
     ]
+    return [await redact(chat.system, chat.id, event["id"]) for event in events]
 
 
 async def kept(system: System) -> bytes:
@@ -86,22 +94,21 @@ async def test_a_redacted_secret_is_nowhere_and_the_chains_hold(chat: Chat) -> N
     await fork.say(GO_ON)
     snapshots = (await system.http().get(f"/v1/sessions/{chat.id}/context_snapshots")).json()
     before = await kept(system)
-    assert SAID.encode() in before
-    assert SHOWN.encode() in before
+    for secret in SECRETS:
+        assert secret.encode() in before, secret
 
-    of_result, of_message = await redact_both(chat, history)
-    for rows in (of_result, of_message):
+    for rows in await redact_all(chat, history):
         assert [row["session_id"] for row in rows] == [chat.id, fork.id]
         assert rows[0]["forks"] == [fork.id]
         assert rows[0]["events"]
 
     after = await kept(system)
-    assert SAID.encode() not in after
-    assert SHOWN.encode() not in after
     pages = json.dumps(await chat.history())
-    assert SAID not in pages
-    assert SHOWN not in pages
+    for secret in SECRETS:
+        assert secret.encode() not in after, secret
+        assert secret not in pages
     assert "(this message was redacted)" in pages
+    assert "This input was redacted" in pages
     for session_id in (chat.id, fork.id):
         verdict = await look(system, "verify", session_id, "-o", "json")
         assert verdict.code == 0, verdict.out
@@ -111,13 +118,14 @@ async def test_a_redacted_secret_is_nowhere_and_the_chains_hold(chat: Chat) -> N
     assert "was redacted" in answer.json()["error"]["message"]
 
     asked = len(await system.model.asked())
-    await asyncio.gather(chat.say(GO_ON + " "), fork.say(GO_ON + " "))
+    ends = [await one.say(GO_ON + " ") for one in (chat, fork, await chat.fork())]
+    assert all(is_over(events[-1]) for events in ends)
     later = (await system.model.asked())[asked:]
-    assert len(later) == 2
+    assert len(later) == 3  # the model took them
     for request in later:
-        assert SAID.encode() not in request.body
-        assert SHOWN.encode() not in request.body
-    assert await redact_both(chat, history)  # again: nothing is left to do, and nothing fails
+        for secret in SECRETS:
+            assert secret.encode() not in request.body
+    assert await redact_all(chat, history)  # again: nothing is left to do, and nothing fails
 
 
 POINTS = ("context.redact", "journal.redact", "transcript.redact", "ledger.redact")

@@ -83,7 +83,7 @@ class _Replaced:
 def attempt_left_out_of_ids() -> Generator[None]:
     """What depends on an answer is named without its attempt."""
     model, tool = operations.model_operation, names.tool_operation
-    span, block = names.span_event, names.block_event
+    span, block = names.span_event, operations.block_event
     with (
         patch.object(
             operations, "model_operation", lambda turn, round_, _: model(turn, round_, _SAME)
@@ -93,7 +93,9 @@ def attempt_left_out_of_ids() -> Generator[None]:
         ),
         patch.object(names, "span_event", lambda turn, round_, _: span(turn, round_, _SAME)),
         patch.object(
-            names, "block_event", lambda turn, round_, _, index: block(turn, round_, _SAME, index)
+            operations,
+            "block_event",
+            lambda turn, round_, _, index: block(turn, round_, _SAME, index),
         ),
     ):
         yield

@@ -49,7 +49,25 @@ def reason(failure: pytest.ExceptionInfo[Failure]) -> int:
 
 
 async def test_every_statement_prepares(bench: Bench) -> None:
-    assert await assert_sql_prepares(redaction_store, bench.dsn) == 5
+    assert await assert_sql_prepares(redaction_store, bench.dsn) == 6
+
+
+async def test_of_an_input_nothing_stays_and_the_outcome_does(bench: Bench) -> None:
+    digest = await ran(bench)
+    db = await Database.open(bench.dsn, service="test")
+    try:
+        for created in (True, False):
+            request = pb.RedactOperationRequest(
+                thread=THREAD, operation_id="op_0", reader="ops", reason="a key", input=True
+            )
+            assert (await bench.service.RedactOperation(request, CONTEXT)).created == created
+            assert await db.fetchval("SELECT count(*) FROM journal.operations") == 1
+            assert await db.fetchval("SELECT count(input) FROM journal.operations") == 0
+    finally:
+        await db.close()
+    (shown,) = await bench.get("op_0")
+    assert shown.projection.digest == digest
+    assert not shown.is_redacted
 
 
 async def test_every_body_goes_and_the_digest_stays(bench: Bench) -> None:

@@ -52,13 +52,14 @@ class Bench:
         content: pb.EntryContent | None = None,
         thread: ThreadRef = THREAD,
         turn_id: str = "turn_1",
+        kind: "pb.TranscriptEntryKind.ValueType | None" = None,
     ) -> pb.AppendEntryResponse:
         is_answer = content is not None and bool(content.envelope)
         request = pb.AppendEntryRequest(
             fence=Fence(thread=thread, epoch=epoch),
             expected_head=head,
             entry_id=entry_id,
-            kind=ANSWER if is_answer else INPUT,
+            kind=kind or (ANSWER if is_answer else INPUT),
             turn_id=turn_id,
             round=0,
             content=content or pb.EntryContent(blocks=[b'{"type":"text","text":"hi"}']),

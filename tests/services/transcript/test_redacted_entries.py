@@ -1,5 +1,5 @@
-"""A redacted input loses its content and keeps its place in the chain; nobody without the key can
-make lost content look like that."""
+"""A redacted input or answer loses its content and keeps its place in the chain; nobody without the
+key can make lost content look like that."""
 
 import pytest
 from counterfoil.transcript.v1 import transcript_pb2 as pb
@@ -73,9 +73,10 @@ async def test_content_that_is_lost_otherwise_is_still_found(bench: Bench, tampe
     assert failure.value.reason == reasons.ERROR_REASON_CORRUPT
 
 
-async def test_a_copy_of_a_redacted_entry_is_redacted(bench: Bench) -> None:
+@pytest.mark.parametrize("seq", [1, 2])
+async def test_a_copy_of_a_redacted_entry_is_redacted(bench: Bench, seq: int) -> None:
     await filled(bench)
-    await redact(bench)
+    await redact(bench, seq)
     head = (await bench.list()).head
     await bench.service.CopyThread(
         pb.CopyThreadRequest(
@@ -83,15 +84,21 @@ async def test_a_copy_of_a_redacted_entry_is_redacted(bench: Bench) -> None:
         ),
         None,
     )
-    result = await bench.verify(FORK)
-    assert [(f.seq, f.message, f.informational) for f in result.findings] == [
-        (1, "content: redacted", True)
-    ]
+    for thread in (THREAD, FORK):
+        result = await bench.verify(thread)
+        assert [(f.seq, f.message, f.informational) for f in result.findings] == [
+            (seq, "content: redacted", True)
+        ]
 
 
-async def test_only_inputs_that_are_there_are_redacted(bench: Bench) -> None:
+async def test_only_inputs_and_answers_that_are_there_are_redacted(bench: Bench) -> None:
     await filled(bench)
-    assert await refused(bench, 2) == reasons.ERROR_REASON_INVALID_FIELD
+    head = (await bench.list()).head
+    kind = pb.TRANSCRIPT_ENTRY_KIND_RESULTS
+    one = pb.ResultReference(operation_id="op_1", projection_digest=b"d" * 32)
+    results = pb.EntryContent(results=[one])
+    await bench.append("tent_4", head, content=results, kind=kind)
+    assert await refused(bench, 4) == reasons.ERROR_REASON_INVALID_FIELD
     assert await refused(bench, 9) == reasons.ERROR_REASON_NOT_FOUND
     assert await refused(bench, 1, FORK) == reasons.ERROR_REASON_NOT_FOUND
     await bench.tombstone()

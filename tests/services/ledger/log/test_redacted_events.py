@@ -5,6 +5,7 @@ import json
 import pytest
 
 from foundation.digests import new_salt
+from foundation.outcomes import REDACTED_INPUT
 from foundation.storage import Database
 from foundation.storage.testing import assert_sql_prepares
 from services.ledger import log_chain, redaction_store
@@ -35,7 +36,7 @@ async def findings(db: Database) -> list[tuple[int, str, bool]]:
 
 
 async def test_every_statement_prepares(dsn: str) -> None:
-    assert await assert_sql_prepares(redaction_store, dsn) == 8
+    assert await assert_sql_prepares(redaction_store, dsn) == 11
 
 
 async def test_a_redacted_body_is_reported_and_is_no_damage(db: Database) -> None:
@@ -53,7 +54,7 @@ async def test_a_body_that_was_replaced_without_a_record_is_damage(
     assert await findings(db) == [(1, "the content does not match its commitment", False)]
 
 
-def test_a_redacted_event_keeps_everything_but_its_content() -> None:
+def test_a_redacted_event_keeps_everything_but_its_content_or_input() -> None:
     body = b'{"id":"e","type":"user.custom_tool_result","content":[{"x":1}],"is_error":true}'
     redacted = redacted_body(body, "gone")
     assert redacted is not None
@@ -63,4 +64,8 @@ def test_a_redacted_event_keeps_everything_but_its_content() -> None:
         "content": [{"type": "text", "text": "gone"}],
         "is_error": True,
     }
+    use = b'{"id":"e","type":"agent.tool_use","name":"t","input":{"secret":1}}'
+    assert redacted_body(use, "gone") == (
+        b'{"id":"e","type":"agent.tool_use","name":"t","input":' + REDACTED_INPUT + b"}"
+    )
     assert redacted_body(b'{"id":"e","type":"user.tool_confirmation"}', "gone") is None

@@ -904,7 +904,7 @@ class RedactRequest(_message.Message):
     operation_id: _builtins.str
     """The result of an operation."""
     entry_seq: _builtins.int
-    """An input: its transcript entry."""
+    """An input or an answer: its transcript entry."""
     reader: _builtins.str
     """Who redacts, for the access record; 1 to 128 characters."""
     reason: _builtins.str
@@ -942,14 +942,22 @@ class RedactedTarget(_message.Message):
     OPERATION_ID_FIELD_NUMBER: _builtins.int
     TRANSITION_ID_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
+    IS_ANSWER_FIELD_NUMBER: _builtins.int
+    CALL_OPERATION_IDS_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Its transcript entry."""
     operation_id: _builtins.str
-    """The operation whose result it is; empty for an input or a note."""
+    """The operation whose result it is; empty for an input, a note or an answer."""
     transition_id: _builtins.str
     """The transition."""
     created: _builtins.bool
     """Whether this call recorded it; false when it had been redacted before."""
+    is_answer: _builtins.bool
+    """Whether it is an answer."""
+    @_builtins.property
+    def call_operation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The operations of an answer's calls, whose inputs the journal keeps."""
+
     def __init__(
         self,
         *,
@@ -957,10 +965,12 @@ class RedactedTarget(_message.Message):
         operation_id: _builtins.str = ...,
         transition_id: _builtins.str = ...,
         created: _builtins.bool = ...,
+        is_answer: _builtins.bool = ...,
+        call_operation_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "operation_id", b"operation_id", "seq", b"seq", "transition_id", b"transition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_operation_ids", b"call_operation_ids", "created", b"created", "is_answer", b"is_answer", "operation_id", b"operation_id", "seq", b"seq", "transition_id", b"transition_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -978,7 +988,9 @@ class RedactResponse(_message.Message):
     """Checkpoints that this call revoked."""
     @_builtins.property
     def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___RedactedTarget]:
-        """In the order of history; the named target and what was made of it."""
+        """In the order of history; the named target and what was made of it. A named answer is the last: its content says which others go with it, so theirs is
+        to be erased first.
+        """
 
     def __init__(
         self,

@@ -174,8 +174,10 @@ class ContextServiceServicer:
     def Redact(self, request, context):
         """Redact takes something out of a thread's history for good: the next request does not show it, every summary that covers it is revoked, and what
         the context keeps of it is erased, in one commit. Idempotent; needs no epoch. Results that read an archived result again are redacted with it, and
-        notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
-        NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
+        notes of its late outcome; with an answer, those that share calls of provider-run tools with it. An answer's calls keep id and name. What journal,
+        transcript and ledger keep is erased by their own calls afterwards. An answer's turn must be over: who takes a turn over reads its answers. Leaves an
+        access record. Fails with NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is neither input nor answer,
+        WRONG_STATE for an erased answer of a history that is being copied, DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,8 +48,10 @@ class ContextServiceStub:
     Redact: _aio.UnaryUnaryMultiCallable[_context_pb2.RedactRequest, _context_pb2.RedactResponse]
     """Redact takes something out of a thread's history for good: the next request does not show it, every summary that covers it is revoked, and what
     the context keeps of it is erased, in one commit. Idempotent; needs no epoch. Results that read an archived result again are redacted with it, and
-    notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
-    NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
+    notes of its late outcome; with an answer, those that share calls of provider-run tools with it. An answer's calls keep id and name. What journal,
+    transcript and ledger keep is erased by their own calls afterwards. An answer's turn must be over: who takes a turn over reads its answers. Leaves an
+    access record. Fails with NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is neither input nor answer,
+    WRONG_STATE for an erased answer of a history that is being copied, DELETED.
     """
     VerifyContext: _aio.UnaryUnaryMultiCallable[_context_pb2.VerifyContextRequest, _context_pb2.VerifyContextResponse]
     """VerifyContext recomputes the thread's transitions and checkpoints from what transcript and journal hold and says what does not hold; with
@@ -152,8 +154,10 @@ class ContextServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _abc.Awaitable[_context_pb2.RedactResponse]:
         """Redact takes something out of a thread's history for good: the next request does not show it, every summary that covers it is revoked, and what
         the context keeps of it is erased, in one commit. Idempotent; needs no epoch. Results that read an archived result again are redacted with it, and
-        notes of its late outcome. What journal, transcript and ledger keep is erased by their own calls afterwards. Leaves an access record. Fails with
-        NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is no input, DELETED.
+        notes of its late outcome; with an answer, those that share calls of provider-run tools with it. An answer's calls keep id and name. What journal,
+        transcript and ledger keep is erased by their own calls afterwards. An answer's turn must be over: who takes a turn over reads its answers. Leaves an
+        access record. Fails with NOT_FOUND for something that history does not hold (yet), INVALID_FIELD for an entry that is neither input nor answer,
+        WRONG_STATE for an erased answer of a history that is being copied, DELETED.
         """
 
     @_abc_1.abstractmethod

@@ -1272,12 +1272,15 @@ class RedactOperationRequest(_message.Message):
     OPERATION_ID_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
     operation_id: _builtins.str
     """The operation."""
     reader: _builtins.str
     """Who redacts, for the access record; 1 to 128 characters."""
     reason: _builtins.str
     """Why, for the access record; 1 to 512 characters."""
+    input: _builtins.bool
+    """Erase the call's input instead; its outcome stays."""
     @_builtins.property
     def thread(self) -> _reference_pb2.ThreadRef:
         """The thread."""
@@ -1289,10 +1292,11 @@ class RedactOperationRequest(_message.Message):
         operation_id: _builtins.str = ...,
         reader: _builtins.str = ...,
         reason: _builtins.str = ...,
+        input: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation_id", b"operation_id", "reader", b"reader", "reason", b"reason", "thread", b"thread"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "operation_id", b"operation_id", "reader", b"reader", "reason", b"reason", "thread", b"thread"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

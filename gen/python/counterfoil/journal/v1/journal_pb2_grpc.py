@@ -238,8 +238,8 @@ class JournalServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RedactOperation(self, request, context):
-        """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays. What
-        was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
+        """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays; or of
+        its input. What was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
         shows it any more. Leaves an access record. Fails with NOT_FOUND, OPERATION_REFUSED (a provider call, or one without an outcome), DELETED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -68,8 +68,8 @@ class JournalServiceStub:
     InspectOperations: _aio.UnaryUnaryMultiCallable[_journal_pb2.InspectOperationsRequest, _journal_pb2.InspectOperationsResponse]
     """InspectOperations is the operator's view of a thread; it leaves an append-only access record that names the reader and the reason."""
     RedactOperation: _aio.UnaryUnaryMultiCallable[_journal_pb2.RedactOperationRequest, _journal_pb2.RedactOperationResponse]
-    """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays. What
-    was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
+    """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays; or of
+    its input. What was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
     shows it any more. Leaves an access record. Fails with NOT_FOUND, OPERATION_REFUSED (a provider call, or one without an outcome), DELETED.
     """
     CollectReferences: _aio.UnaryUnaryMultiCallable[_journal_pb2.CollectReferencesRequest, _journal_pb2.CollectReferencesResponse]
@@ -223,8 +223,8 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _journal_pb2.RedactOperationRequest,
         context: _aio.ServicerContext[_journal_pb2.RedactOperationRequest, _abc.Awaitable[_journal_pb2.RedactOperationResponse]],
     ) -> _abc.Awaitable[_journal_pb2.RedactOperationResponse]:
-        """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays. What
-        was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
+        """RedactOperation erases what is kept of a tool call's outcome: receipt, raw and late outcomes, and the projection, of which the digest stays; or of
+        its input. What was redacted before is erased again, so a call that was cut off can be repeated. Needs no epoch. Redact it in the context first, so that nothing
         shows it any more. Leaves an access record. Fails with NOT_FOUND, OPERATION_REFUSED (a provider call, or one without an outcome), DELETED.
         """
 

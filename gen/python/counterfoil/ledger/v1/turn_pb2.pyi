@@ -1619,7 +1619,7 @@ class LocateEventResponse(_message.Message):
     operation_id: _builtins.str
     """The operation whose result or answer it is."""
     entry_seq: _builtins.int
-    """Sequence of the transcript entry of the input."""
+    """Sequence of the transcript entry of the input or the answer."""
     @_builtins.property
     def thread(self) -> _reference_pb2.ThreadRef:
         """The session's thread."""
@@ -1655,7 +1655,7 @@ class RedactEventsRequest(_message.Message):
     operation_id: _builtins.str
     """Answer and result of an operation."""
     entry_seq: _builtins.int
-    """The message that became this transcript entry."""
+    """The message, or the answer, that became this transcript entry."""
     reader: _builtins.str
     """Who redacts, for the access record; 1 to 128 characters."""
     reason: _builtins.str

@@ -174,16 +174,17 @@ class TurnServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LocateEvent(self, request, context):
-        """LocateEvent says what an event is in the history: the input that it became, or the operation whose result or answer it is. For operators that redact
-        it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet, INVALID_FIELD for an event of another type.
+        """LocateEvent says what an event is in the history: the input that it became, the answer that it is a part of, or the operation whose result or answer
+        it is. For operators that redact it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet and for an
+        answer whose turn is not over, INVALID_FIELD for an event of another type.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RedactEvents(self, request, context):
-        """RedactEvents replaces the content of public events for good: of a message, or of an operation's answer and result. Their place in the log's chain
-        stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
+        """RedactEvents replaces the content of public events for good: of a message and what came with it, of all that an answer says and calls, or of an
+        operation's answer and result. Their place in the log's chain stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
         context first. Leaves an access record. Fails with NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -50,12 +50,13 @@ class TurnServiceStub:
     NOT_FOUND.
     """
     LocateEvent: _aio.UnaryUnaryMultiCallable[_turn_pb2.LocateEventRequest, _turn_pb2.LocateEventResponse]
-    """LocateEvent says what an event is in the history: the input that it became, or the operation whose result or answer it is. For operators that redact
-    it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet, INVALID_FIELD for an event of another type.
+    """LocateEvent says what an event is in the history: the input that it became, the answer that it is a part of, or the operation whose result or answer
+    it is. For operators that redact it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet and for an
+    answer whose turn is not over, INVALID_FIELD for an event of another type.
     """
     RedactEvents: _aio.UnaryUnaryMultiCallable[_turn_pb2.RedactEventsRequest, _turn_pb2.RedactEventsResponse]
-    """RedactEvents replaces the content of public events for good: of a message, or of an operation's answer and result. Their place in the log's chain
-    stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
+    """RedactEvents replaces the content of public events for good: of a message and what came with it, of all that an answer says and calls, or of an
+    operation's answer and result. Their place in the log's chain stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
     context first. Leaves an access record. Fails with NOT_FOUND.
     """
     FinishDeletion: _aio.UnaryUnaryMultiCallable[_turn_pb2.FinishDeletionRequest, _turn_pb2.FinishDeletionResponse]
@@ -157,8 +158,9 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_pb2.LocateEventRequest,
         context: _aio.ServicerContext[_turn_pb2.LocateEventRequest, _abc.Awaitable[_turn_pb2.LocateEventResponse]],
     ) -> _abc.Awaitable[_turn_pb2.LocateEventResponse]:
-        """LocateEvent says what an event is in the history: the input that it became, or the operation whose result or answer it is. For operators that redact
-        it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet, INVALID_FIELD for an event of another type.
+        """LocateEvent says what an event is in the history: the input that it became, the answer that it is a part of, or the operation whose result or answer
+        it is. For operators that redact it. Reads only. Fails with NOT_FOUND, WRONG_STATE for a message that is not part of the history yet and for an
+        answer whose turn is not over, INVALID_FIELD for an event of another type.
         """
 
     @_abc_1.abstractmethod
@@ -167,8 +169,8 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _turn_pb2.RedactEventsRequest,
         context: _aio.ServicerContext[_turn_pb2.RedactEventsRequest, _abc.Awaitable[_turn_pb2.RedactEventsResponse]],
     ) -> _abc.Awaitable[_turn_pb2.RedactEventsResponse]:
-        """RedactEvents replaces the content of public events for good: of a message, or of an operation's answer and result. Their place in the log's chain
-        stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
+        """RedactEvents replaces the content of public events for good: of a message and what came with it, of all that an answer says and calls, or of an
+        operation's answer and result. Their place in the log's chain stays; verification reports them as redacted. The stored answers of this session's requests that sent events are emptied. Idempotent. Redact in the
         context first. Leaves an access record. Fails with NOT_FOUND.
         """
 

@@ -122,9 +122,9 @@ class TranscriptServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RedactEntry(self, request, context):
-        """RedactEntry erases the content of an input, a note or a continuation for good. Its link in the chain stays, and a sealed record says that the content
-        is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access record.
-        Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
+        """RedactEntry erases the content of an input, an answer, a note or a continuation for good. Its link in the chain stays, and a sealed record says that
+        the content is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access
+        record. Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,9 +35,9 @@ class TranscriptServiceStub:
     VerifyTranscript: _aio.UnaryUnaryMultiCallable[_transcript_pb2.VerifyTranscriptRequest, _transcript_pb2.VerifyTranscriptResponse]
     """VerifyTranscript recomputes the thread's chain end to end and compares it with the head row. Reads only; leaves an access record with the head."""
     RedactEntry: _aio.UnaryUnaryMultiCallable[_transcript_pb2.RedactEntryRequest, _transcript_pb2.RedactEntryResponse]
-    """RedactEntry erases the content of an input, a note or a continuation for good. Its link in the chain stays, and a sealed record says that the content
-    is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access record.
-    Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
+    """RedactEntry erases the content of an input, an answer, a note or a continuation for good. Its link in the chain stays, and a sealed record says that
+    the content is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access
+    record. Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
     """
     CopyThread: _aio.UnaryUnaryMultiCallable[_transcript_pb2.CopyThreadRequest, _transcript_pb2.CopyThreadResponse]
     """CopyThread copies a page of another thread's beginning into this one, which holds nothing else yet: same sequence, kind, round and content. Ids of
@@ -106,9 +106,9 @@ class TranscriptServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transcript_pb2.RedactEntryRequest,
         context: _aio.ServicerContext[_transcript_pb2.RedactEntryRequest, _abc.Awaitable[_transcript_pb2.RedactEntryResponse]],
     ) -> _abc.Awaitable[_transcript_pb2.RedactEntryResponse]:
-        """RedactEntry erases the content of an input, a note or a continuation for good. Its link in the chain stays, and a sealed record says that the content
-        is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access record.
-        Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
+        """RedactEntry erases the content of an input, an answer, a note or a continuation for good. Its link in the chain stays, and a sealed record says that
+        the content is gone as it should be. Idempotent; needs no epoch. Redact it in the context first, so that nothing shows it any more. Leaves an access
+        record. Fails with NOT_FOUND, INVALID_FIELD for an entry of another kind, DELETED, CORRUPT.
         """
 
     @_abc_1.abstractmethod
