@@ -360,7 +360,9 @@ def _done_since(refused: Recipe, losses: Losses) -> str:
     checkpoint = losses.checkpoint.id if losses.checkpoint else ""
     if checkpoint != refused.checkpoint_id:
         return "compaction"
-    return "images" if losses.count > refused.transitions else ""
+    # Behind a recovery there is nothing but a summary left to do, whatever else was recorded.
+    is_first = not refused.recovery
+    return "images" if is_first and losses.count > refused.transitions else ""
 
 
 def _fill(
