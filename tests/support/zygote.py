@@ -27,6 +27,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support import clocks
 from tests.support.processes import python_environment
 
 _PR_SET_PDEATHSIG = 1
@@ -193,6 +194,7 @@ def _play(role: str, reports: int) -> int:
     from cli import logs
     from foundation import failpoints, metrics, telemetry
 
+    clocks.set_ahead(float(os.environ.get(clocks.SECONDS, 0)))
     failpoints.reload()
     logs.configure(os.environ.get("COUNTERFOIL_LOG_LEVEL", "info"))
     telemetry.configure(f"counterfoil-{role}")
