@@ -12,7 +12,7 @@ from foundation import ids
 from foundation.artifacts import artifact_id
 from foundation.errors import Failure, not_found
 from foundation.storage import Database, Record
-from services.files import export_service, store, sweeping
+from services.files import export_service, store, sweep_store
 from services.files.store import NewArtifact, SessionKey
 from services.files.vault import Vault
 
@@ -108,7 +108,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         self, request: pb.ListDueSessionsRequest, context: Any
     ) -> pb.ListDueSessionsResponse:
         after = (request.after.workspace_id, request.after.session_id)
-        rows = await sweeping.due(self._db, request.grace_ms, after, request.limit)
+        rows = await sweep_store.due(self._db, request.grace_ms, after, request.limit)
         return pb.ListDueSessionsResponse(
             owners=[
                 pb.ArtifactOwner(workspace_id=row["workspace_id"], session_id=row["session_id"])
@@ -121,7 +121,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> pb.CondemnArtifactsResponse:
         key = (request.workspace_id, request.session_id)
         async with self._db.commit("files.condemn") as c:
-            condemned = await sweeping.condemn(c, key, request.artifact_ids, request.grace_ms)
+            condemned = await sweep_store.condemn(c, key, request.artifact_ids, request.grace_ms)
         return pb.CondemnArtifactsResponse(condemned=condemned)
 
     async def SweepArtifacts(
@@ -129,7 +129,7 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
     ) -> pb.SweepArtifactsResponse:
         key = (request.workspace_id, request.session_id)
         async with self._db.commit("files.sweep") as c:
-            deleted = await sweeping.sweep(c, key, request.artifact_ids, request.grace_ms)
+            deleted = await sweep_store.sweep(c, key, request.artifact_ids, request.grace_ms)
         removed = await self._remove_given_up(key[0])
         return pb.SweepArtifactsResponse(deleted=deleted, objects_removed=removed)
 
@@ -137,11 +137,11 @@ class ArtifactServicer(artifacts_pb2_grpc.ArtifactServiceServicer):
         self, request: pb.SweepBytesRequest, context: Any
     ) -> pb.SweepBytesResponse:
         if not request.after:
-            for workspace_id in await sweeping.workspaces_to_clear(self._db):
+            for workspace_id in await sweep_store.workspaces_to_clear(self._db):
                 await self._remove_given_up(workspace_id)
         page = await self._vault.inventory(request.after, request.limit)
         # The rows are read after the list: an object whose row is not there now never gets one.
-        known = await sweeping.known(self._db, list(page.values()))
+        known = await sweep_store.known(self._db, list(page.values()))
         orphans = [blob for blob in page.values() if blob not in known]
         for workspace_id, blob_id in orphans:
             await self._vault.remove(workspace_id, blob_id)

@@ -1,4 +1,4 @@
-"""SQL of the files authority: staging, reading, copying, erasing; `sweeping.py` has the rest.
+"""SQL of the files authority: staging, reading, copying, erasing; `sweep_store.py` has the rest.
 
 Whoever writes locks in this order: the session, blobs by id, artifacts.
 """

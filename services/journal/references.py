@@ -13,20 +13,10 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 from foundation import projections
 from foundation.errors import Failure, deleted, not_found
 from foundation.storage import Database, SealRing
+from services.journal import store
 from services.journal.rows import ThreadKey, Vault
 
 _PAGE = 200
-
-STATE = """
-SELECT bool_or(is_deleted) FROM journal.fences WHERE workspace_id = $1 AND session_id = $2
-"""
-
-LIST = """
-SELECT thread_id, operation_id, projection FROM journal.outcomes
-WHERE workspace_id = $1 AND session_id = $2 AND (thread_id, operation_id) > ($3, $4)
-  AND role = 2 AND projection IS NOT NULL
-ORDER BY thread_id, operation_id LIMIT $5
-"""
 
 
 class References:
@@ -39,7 +29,7 @@ class References:
     async def collect(self, request: pb.CollectReferencesRequest) -> pb.CollectReferencesResponse:
         """All of a session; raises what the contract says."""
         session = (request.workspace_id, request.session_id)
-        is_deleted = await self._db.fetchval(STATE, *session)
+        is_deleted = await self._db.fetchval(store.SESSION_STATE, *session)
         if is_deleted is None:
             raise not_found("session", session[1])
         if is_deleted:
@@ -51,7 +41,7 @@ class References:
 
     async def _projections(self, session: tuple[str, str]) -> AsyncGenerator[bytes]:
         last = ("", "")
-        while rows := await self._db.fetch(LIST, *session, *last, _PAGE):
+        while rows := await self._db.fetch(store.PROJECTIONS, *session, *last, _PAGE):
             for row in rows:
                 last = (row["thread_id"], row["operation_id"])
                 vault = Vault(self._ring, ThreadKey(*session, last[0]))

@@ -368,3 +368,16 @@ INSERT INTO journal.access
     (workspace_id, session_id, thread_id, access_id, request_id, reader, purpose, operations)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 """
+
+# Null when nobody knows the session.
+SESSION_STATE = """
+SELECT bool_or(is_deleted) FROM journal.fences WHERE workspace_id = $1 AND session_id = $2
+"""
+
+# Of a session, in all its threads; $3 and $4 the thread and the operation before.
+PROJECTIONS = """
+SELECT thread_id, operation_id, projection FROM journal.outcomes
+WHERE workspace_id = $1 AND session_id = $2 AND (thread_id, operation_id) > ($3, $4)
+  AND role = 2 AND projection IS NOT NULL
+ORDER BY thread_id, operation_id LIMIT $5
+"""

@@ -6,27 +6,14 @@ nobody defined anything gives its one workspace that id; its keys go along.
 
 from foundation.errors import wrong_state
 from foundation.storage import Database
-
-_LOCK = """
-LOCK TABLE registry.workspaces, registry.agents, registry.environments IN SHARE ROW EXCLUSIVE MODE
-"""
-
-_LOOK = """
-SELECT (SELECT count(*) FROM registry.workspaces) AS workspaces,
-    EXISTS (SELECT FROM registry.workspaces WHERE id = $1) AS is_here,
-    EXISTS (SELECT FROM registry.agents) OR EXISTS (SELECT FROM registry.environments) AS is_used
-"""
-
-_RENAME = "UPDATE registry.workspaces SET id = $1"
-
-_MOVE_KEYS = "UPDATE registry.api_keys SET workspace_id = $1"
+from services.registry import store
 
 
 async def adopt(db: Database, workspace_id: str) -> None:
     """Make sure that the workspace is here. Raises WRONG_STATE."""
     async with db.commit("registry.adopt_workspace") as c:
-        await c.execute(_LOCK)
-        row = await c.fetchrow(_LOOK, workspace_id)
+        await c.execute(store.LOCK_DEFINITIONS)
+        row = await c.fetchrow(store.LOOK_AROUND, workspace_id)
         assert row is not None
         if row["is_here"]:
             return
@@ -35,5 +22,5 @@ async def adopt(db: Database, workspace_id: str) -> None:
                 f"this installation is not empty and has no workspace {workspace_id}: import into"
                 " an empty one, or into the one that the export came from"
             )
-        await c.execute(_RENAME, workspace_id)
-        await c.execute(_MOVE_KEYS, workspace_id)
+        await c.execute(store.RENAME_WORKSPACE, workspace_id)
+        await c.execute(store.MOVE_KEYS, workspace_id)

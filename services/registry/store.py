@@ -32,6 +32,25 @@ LOCK_WORKSPACE = """
 SELECT id FROM registry.workspaces WHERE name = $1 FOR UPDATE
 """
 
+# A workspace of another installation comes to live here.
+LOCK_DEFINITIONS = """
+LOCK TABLE registry.workspaces, registry.agents, registry.environments IN SHARE ROW EXCLUSIVE MODE
+"""
+
+LOOK_AROUND = """
+SELECT (SELECT count(*) FROM registry.workspaces) AS workspaces,
+    EXISTS (SELECT FROM registry.workspaces WHERE id = $1) AS is_here,
+    EXISTS (SELECT FROM registry.agents) OR EXISTS (SELECT FROM registry.environments) AS is_used
+"""
+
+RENAME_WORKSPACE = """
+UPDATE registry.workspaces SET id = $1
+"""
+
+MOVE_KEYS = """
+UPDATE registry.api_keys SET workspace_id = $1
+"""
+
 PUT_KEY = """
 INSERT INTO registry.api_keys AS k (workspace_id, id, name, key_prefix, key_hash)
 VALUES ($1, $2, $3, $4, $5)

@@ -24,7 +24,7 @@ from foundation import failpoints
 from foundation.artifacts import artifact_id
 from foundation.errors import Failure
 from foundation.storage import Database
-from services.files import store, sweeping
+from services.files import store, sweep_store
 from services.runner import collecting
 from services.runner.collecting import GRACE_MS, Collector, plan
 from tests.services.files.bench import Bench
@@ -292,9 +292,9 @@ MUTANTS: dict[str, tuple[list[Patch], list[Step]]] = {
     ),
     "there is no grace period": (
         [
-            _sql(sweeping, "LIST_DUE", ("now() - $1", "now() + $1")),
-            _sql(sweeping, "CONDEMN", ("now() - $4", "now() + $4")),
-            _sql(sweeping, "DELETE", ("now() - $4", "now() + $4")),
+            _sql(sweep_store, "LIST_DUE", ("now() - $1", "now() + $1")),
+            _sql(sweep_store, "CONDEMN", ("now() - $4", "now() + $4")),
+            _sql(sweep_store, "DELETE", ("now() - $4", "now() + $4")),
         ],
         [STAGED, COLLECTED, COLLECTED, COMMITTED],
     ),
@@ -310,15 +310,15 @@ MUTANTS: dict[str, tuple[list[Patch], list[Step]]] = {
         [STAGED, LATER, COLLECTED, LATER, STAGED, COLLECTED, COMMITTED],
     ),
     "bytes go that another session needs": (
-        [_sql(sweeping, "GIVE_UP_BLOBS", ("a.state < 4", "a.state < 0"))],
+        [_sql(sweep_store, "GIVE_UP_BLOBS", ("a.state < 4", "a.state < 0"))],
         [STAGED, COMMITTED, OTHERS, LATER, COLLECTED, LATER, COLLECTED],
     ),
     "the inventory knows no stored blob": (
-        [_sql(sweeping, "KNOWN_BLOBS", ("state < 3", "state < 2"))],
+        [_sql(sweep_store, "KNOWN_BLOBS", ("state < 3", "state < 2"))],
         [STAGED, COMMITTED, ("inventory", None)],
     ),
     "bytes stay": (
-        [_sql(sweeping, "GIVE_UP_BLOBS", ("b.state < 3", "b.state < 0"))],
+        [_sql(sweep_store, "GIVE_UP_BLOBS", ("b.state < 3", "b.state < 0"))],
         [STAGED],
     ),
 }
