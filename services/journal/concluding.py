@@ -17,22 +17,14 @@ from services.journal.records import TRIES, Records, contended
 from services.journal.rows import Source, ThreadKey, message, operation_of
 from services.journal.states import State, Step
 
-Request = pb.ReceiveOutcomeRequest | pb.CompleteOperationRequest
-
 
 class Concluder:
-    """Takes receipts and outcomes."""
+    """Takes outcomes, and receipts where they are needed."""
 
     def __init__(self, db: Database, ring: SealRing, projecting: Projecting) -> None:
         self._db = db
         self._ring = ring
         self._projecting = projecting
-
-    async def receive(self, request: pb.ReceiveOutcomeRequest) -> pb.Operation:
-        """The operation as it stands behind a receipt."""
-        given = Outcome(_raw(request), None)
-        first = drafts.conclude_started(Step.RECEIVE, request.operation_id, given)
-        return await self._say(Step.RECEIVE, request, given, first)
 
     async def complete(self, request: pb.CompleteOperationRequest) -> pb.Operation:
         """The operation as it stands behind an outcome."""
@@ -52,7 +44,7 @@ class Concluder:
         return await self._say(Step.COMPLETE, request, given, first)
 
     async def _say(
-        self, step: Step, request: Request, given: Outcome, first: Draft
+        self, step: Step, request: pb.CompleteOperationRequest, given: Outcome, first: Draft
     ) -> pb.Operation:
         """Write the draft `first`; if the operation is elsewhere, read and decide."""
         records = Records(self._db, self._ring, ThreadKey.of(request.thread))
@@ -77,7 +69,7 @@ class Concluder:
         raise contended(records.key)
 
 
-def _raw(request: Request) -> bytes:
+def _raw(request: pb.CompleteOperationRequest) -> bytes:
     if request.outcome.HasField("denial"):
         raise invalid("outcome.denial", "only a client's answer is a denial")
     return request.outcome.SerializeToString(deterministic=True)

@@ -105,11 +105,6 @@ class Journal(JournalServiceServicer):
                 return pb.StartOperationResponse(operation=records.vault.show(operation))
         raise contended(records.key)
 
-    async def ReceiveOutcome(
-        self, request: pb.ReceiveOutcomeRequest, context: object
-    ) -> pb.ReceiveOutcomeResponse:
-        return pb.ReceiveOutcomeResponse(operation=await self._concluder.receive(request))
-
     async def CompleteOperation(
         self, request: pb.CompleteOperationRequest, context: object
     ) -> pb.CompleteOperationResponse:

@@ -20,10 +20,6 @@ class State(IntEnum):
     ABANDONED = 6
 
 
-OPEN_STATES = frozenset({State.PREPARED, State.STARTED, State.RECEIVED})
-"""States that a tombstone closes."""
-
-
 class Step(Enum):
     """What somebody wants to do."""
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from services.journal.projecting import Projecting
 from services.journal.redaction import NO_REDACTION, Redactor
 from services.journal.service import Journal
 from services.journal.staging import Staging
+from tests.services.journal import pictures
 
 RING = SealRing("a", {"a": bytes(32)})
 CONTEXT = cast("Any", None)
@@ -45,6 +47,12 @@ def text(value: str, *, is_error: bool = False) -> pb.Outcome:
     return pb.Outcome(content=content, is_error=is_error)
 
 
+def seen(value: str) -> pb.Outcome:
+    """A text with an image: an outcome with bytes to be stored."""
+    blocks = (pictures.text(value), pictures.image(pictures.png()))
+    return pb.Outcome(content=pictures.outcome(*blocks))
+
+
 def new(
     operation_id: str, input: bytes = b'{"a":1.10}', index: int = 0, tool_name: str = "search"
 ) -> pb.NewOperation:
@@ -61,6 +69,10 @@ def new(
 def texts(operation: pb.Operation) -> list[str]:
     """What the model reads of an operation."""
     return list(projections.read(operation.projection.body).texts)
+
+
+class Died(Exception):
+    """The journal, in the middle of something."""
 
 
 class Store:
@@ -126,13 +138,17 @@ class Bench:
         )
         return (await self.service.StartOperation(request, CONTEXT)).operation
 
-    async def receive(
-        self, outcome: pb.Outcome, operation_id: str = "op_1", nonce: bytes = NONCE
-    ) -> pb.Operation:
-        request = pb.ReceiveOutcomeRequest(
-            thread=THREAD, operation_id=operation_id, nonce=nonce, outcome=outcome
+    async def receive(self, outcome: pb.Outcome, operation_id: str = "op_1") -> pb.Operation:
+        """Leave a receipt behind: the journal dies when it stores the outcome's bytes."""
+        dying = Store()
+        dying.failing = [Died()]
+        request = pb.CompleteOperationRequest(
+            thread=THREAD, operation_id=operation_id, nonce=NONCE, outcome=outcome
         )
-        return (await self.service.ReceiveOutcome(request, CONTEXT)).operation
+        with suppress(Died):
+            await Journal(self.db, RING, projecting(dying)).CompleteOperation(request, CONTEXT)
+        (found,) = await self.get(operation_id)
+        return found
 
     async def complete(
         self,

@@ -17,6 +17,7 @@ from tests.services.journal.bench import (
     TOOL,
     Bench,
     new,
+    seen,
     text,
     texts,
 )
@@ -67,11 +68,11 @@ async def test_an_answer_decides_a_started_call_and_the_executor_is_late(bench: 
 async def test_an_answer_wins_over_a_receipt_which_is_kept_late(bench: Bench) -> None:
     await bench.prepare(new("op_1"))
     await bench.start()
-    await bench.receive(text("received"))
+    await bench.receive(seen("received"))
     await bench.answer(text("answer"))
     (found,) = await bench.get()
     assert (texts(found), found.has_late_outcome) == (["answer"], True)
-    assert await bench.complete(text("received")) == found
+    assert await bench.complete(seen("received")) == found
 
 
 async def test_the_executors_own_outcome_as_an_answer_changes_nothing(bench: Bench) -> None:
@@ -85,7 +86,7 @@ async def test_closing_says_what_may_have_run(bench: Bench) -> None:
     await bench.prepare(*(new(f"op_{n}", index=n) for n in range(4)))
     for n in (1, 2, 3):
         await bench.start(f"op_{n}")
-    await bench.receive(text("received"), "op_2")
+    await bench.receive(seen("received"), "op_2")
     await bench.complete(text("done"), "op_3")
     closed = await bench.close("op_9", "op_0", "op_1", "op_2", "op_3")
     assert [(o.state, texts(o)) for o in closed] == [
@@ -96,7 +97,7 @@ async def test_closing_says_what_may_have_run(bench: Bench) -> None:
         (COMPLETED, ["done"]),
     ]
     assert await bench.close("op_9", "op_0", "op_1", "op_2", "op_3") == closed
-    assert (await bench.complete(text("received"), "op_2")).state == COMPLETED
+    assert (await bench.complete(seen("received"), "op_2")).state == COMPLETED
 
 
 async def test_a_call_that_was_closed_unprepared_never_starts(bench: Bench) -> None:
@@ -153,7 +154,7 @@ async def test_a_tombstone_closes_what_is_open_and_erases(bench: Bench) -> None:
     await bench.prepare(*(new(f"op_{n}", index=n) for n in range(4)))
     for n in (1, 2, 3):
         await bench.start(f"op_{n}")
-    await bench.receive(text("received"), "op_2")
+    await bench.receive(seen("received"), "op_2")
     await bench.complete(text("done"), "op_3")
     await bench.start_model_call()
     for _ in range(2):
@@ -187,7 +188,6 @@ async def test_a_tombstone_refuses_every_later_write(bench: Bench) -> None:
         bench.complete_model_call(epoch=high),
         bench.answer(text("x"), epoch=high),
         bench.close(epoch=high),
-        bench.receive(text("x")),
         bench.complete(text("x")),
     ):
         with pytest.raises(Failure) as caught:

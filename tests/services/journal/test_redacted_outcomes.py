@@ -10,7 +10,7 @@ from foundation.projections import REDACTED
 from foundation.storage import Database
 from foundation.storage.testing import assert_sql_prepares
 from services.journal import redaction_store
-from tests.services.journal.bench import AMBIGUOUS, CONTEXT, FOREIGN, THREAD, Bench, new, text
+from tests.services.journal.bench import AMBIGUOUS, CONTEXT, FOREIGN, THREAD, Bench, new, seen, text
 from tests.services.journal.test_copying import copy
 
 SECRET = "<<hunter2>>"
@@ -30,8 +30,8 @@ async def ran(bench: Bench) -> bytes:
     """A call with a receipt and an outcome; the digest of what the model saw."""
     await bench.prepare(new("op_0"))
     await bench.start("op_0")
-    await bench.receive(text(SECRET), "op_0")
-    return (await bench.complete(text(SECRET), "op_0")).projection.digest
+    await bench.receive(seen(SECRET), "op_0")
+    return (await bench.complete(seen(SECRET), "op_0")).projection.digest
 
 
 async def bodies(bench: Bench) -> list[bytes]:
@@ -84,7 +84,7 @@ async def test_every_body_goes_and_the_digest_stays(bench: Bench) -> None:
 async def test_nothing_that_is_said_later_is_kept(bench: Bench) -> None:
     await ran(bench)
     await redact(bench)
-    again = await bench.complete(text(SECRET), "op_0")  # the executor did not see the answer
+    again = await bench.complete(seen(SECRET), "op_0")  # the executor did not see the answer
     assert again.is_redacted
     await bench.answer(text(SECRET), "op_0")
     await bench.close("op_0")

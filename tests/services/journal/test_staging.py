@@ -23,11 +23,12 @@ from tests.services.journal.bench import (
     Bench,
     new,
     projecting,
+    seen,
     text,
     texts,
 )
 
-SEEN = pb.Outcome(content=pictures.outcome(pictures.text("see"), pictures.image(pictures.png())))
+SEEN = seen("see")
 LONG = text("x" * 100_001)
 DOWN = Failure(reasons.ERROR_REASON_UNAVAILABLE, "the object store is away")
 GONE = Failure(reasons.ERROR_REASON_DELETED, "the session is deleted")

@@ -28,6 +28,7 @@ from tests.services.journal.bench import (
     Bench,
     new,
     projecting,
+    seen,
     text,
     texts,
 )
@@ -142,18 +143,18 @@ async def test_an_empty_outcome_is_an_outcome(bench: Bench) -> None:
 async def test_a_receipt_is_projected_never_run_again(bench: Bench) -> None:
     await bench.prepare(new("op_1"))
     await bench.start()
-    received = await bench.receive(text("x"))
+    received = await bench.receive(seen("x"))
     assert received.state == RECEIVED
     assert not received.HasField("projection")
-    assert await bench.receive(text("x")) == received
-    for step in (bench.receive, bench.complete):
+    assert await bench.receive(seen("x")) == received
+    for other in (seen("y"), text("y")):
         with pytest.raises(Failure) as caught:
-            await step(text("y"))
+            await bench.complete(other)
         assert caught.value.reason == reasons.ERROR_REASON_DIGEST_MISMATCH
-    completed = await bench.complete(text("x"))
+    completed = await bench.complete(seen("x"))
     assert (completed.state, texts(completed)) == (COMPLETED, ["x"])
-    assert await bench.complete(text("x")) == completed
-    assert await bench.receive(text("x")) == completed
+    assert await bench.complete(seen("x")) == completed
+    assert await bench.receive(seen("x")) == completed
 
 
 async def test_an_outcome_after_the_closure_is_kept_beside_it_once(bench: Bench) -> None:
@@ -281,7 +282,7 @@ async def test_the_version_of_the_patterns_is_kept_with_what_went_through_them(
     await bench.start()
     completed = await bench.complete(text("a secret"))
     await bench.start("op_2")
-    await bench.receive(text("a secret"), "op_2")
+    await bench.receive(seen("a secret"), "op_2")
     closed = await bench.close("op_2", "op_3")
     for one, said in ((completed, "a [redacted]"), (closed[0], "a [redacted]")):
         assert (texts(one), one.redactor) == ([said], redactor.version)

@@ -540,68 +540,6 @@ class Denial(_message.Message):
 Global___Denial: _TypeAlias = Denial  # noqa: Y015
 
 @_typing.final
-class ReceiveOutcomeRequest(_message.Message):
-    """ReceiveOutcomeRequest stores a receipt."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    THREAD_FIELD_NUMBER: _builtins.int
-    OPERATION_ID_FIELD_NUMBER: _builtins.int
-    NONCE_FIELD_NUMBER: _builtins.int
-    OUTCOME_FIELD_NUMBER: _builtins.int
-    operation_id: _builtins.str
-    """Operation id."""
-    nonce: _builtins.bytes
-    """Nonce of the start."""
-    @_builtins.property
-    def thread(self) -> _reference_pb2.ThreadRef:
-        """The thread."""
-
-    @_builtins.property
-    def outcome(self) -> Global___Outcome:
-        """The raw outcome."""
-
-    def __init__(
-        self,
-        *,
-        thread: _reference_pb2.ThreadRef | None = ...,
-        operation_id: _builtins.str = ...,
-        nonce: _builtins.bytes = ...,
-        outcome: Global___Outcome | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "thread", b"thread"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce", "operation_id", b"operation_id", "outcome", b"outcome", "thread", b"thread"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ReceiveOutcomeRequest: _TypeAlias = ReceiveOutcomeRequest  # noqa: Y015
-
-@_typing.final
-class ReceiveOutcomeResponse(_message.Message):
-    """ReceiveOutcomeResponse holds the state."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OPERATION_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def operation(self) -> Global___Operation:
-        """The operation as it stands."""
-
-    def __init__(
-        self,
-        *,
-        operation: Global___Operation | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ReceiveOutcomeResponse: _TypeAlias = ReceiveOutcomeResponse  # noqa: Y015
-
-@_typing.final
 class CompleteOperationRequest(_message.Message):
     """CompleteOperationRequest ends a call."""
 

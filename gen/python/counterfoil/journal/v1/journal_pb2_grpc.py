@@ -51,11 +51,6 @@ class JournalServiceStub:
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.StartOperationRequest.SerializeToString,
                 response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.StartOperationResponse.FromString,
                 _registered_method=True)
-        self.ReceiveOutcome = channel.unary_unary(
-                '/counterfoil.journal.v1.JournalService/ReceiveOutcome',
-                request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ReceiveOutcomeRequest.SerializeToString,
-                response_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ReceiveOutcomeResponse.FromString,
-                _registered_method=True)
         self.CompleteOperation = channel.unary_unary(
                 '/counterfoil.journal.v1.JournalService/CompleteOperation',
                 request_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.CompleteOperationRequest.SerializeToString,
@@ -151,17 +146,10 @@ class JournalServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReceiveOutcome(self, request, context):
-        """ReceiveOutcome stores the raw outcome of a started operation before it is projected, so that a crash projects again instead of running again.
-        Authorised by the nonce.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def CompleteOperation(self, request, context):
-        """CompleteOperation stores outcome and projection in one commit. Authorised by the nonce, not the epoch; only a deletion refuses it. On an operation
-        that was declared ambiguous meanwhile the outcome is kept as a late outcome.
+        """CompleteOperation stores outcome and projection in one commit. An outcome with bytes to be stored is journaled as a receipt before, so that a crash
+        projects again instead of running again. Authorised by the nonce, not the epoch; only a deletion refuses it. On an operation that was declared
+        ambiguous meanwhile the outcome is kept as a late outcome.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -278,11 +266,6 @@ def add_JournalServiceServicer_to_server(servicer, server):
                     servicer.StartOperation,
                     request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.StartOperationRequest.FromString,
                     response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.StartOperationResponse.SerializeToString,
-            ),
-            'ReceiveOutcome': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReceiveOutcome,
-                    request_deserializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ReceiveOutcomeRequest.FromString,
-                    response_serializer=counterfoil_dot_journal_dot_v1_dot_journal__pb2.ReceiveOutcomeResponse.SerializeToString,
             ),
             'CompleteOperation': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteOperation,
@@ -433,33 +416,6 @@ class JournalService:
             '/counterfoil.journal.v1.JournalService/StartOperation',
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.StartOperationRequest.SerializeToString,
             counterfoil_dot_journal_dot_v1_dot_journal__pb2.StartOperationResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReceiveOutcome(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/counterfoil.journal.v1.JournalService/ReceiveOutcome',
-            counterfoil_dot_journal_dot_v1_dot_journal__pb2.ReceiveOutcomeRequest.SerializeToString,
-            counterfoil_dot_journal_dot_v1_dot_journal__pb2.ReceiveOutcomeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,13 +28,10 @@ class JournalServiceStub:
     """StartOperation records that the first byte is about to be sent. The same nonce gets the same answer; another nonce, or a state that is not
     `prepared`, fails with OPERATION_REFUSED.
     """
-    ReceiveOutcome: _aio.UnaryUnaryMultiCallable[_journal_pb2.ReceiveOutcomeRequest, _journal_pb2.ReceiveOutcomeResponse]
-    """ReceiveOutcome stores the raw outcome of a started operation before it is projected, so that a crash projects again instead of running again.
-    Authorised by the nonce.
-    """
     CompleteOperation: _aio.UnaryUnaryMultiCallable[_journal_pb2.CompleteOperationRequest, _journal_pb2.CompleteOperationResponse]
-    """CompleteOperation stores outcome and projection in one commit. Authorised by the nonce, not the epoch; only a deletion refuses it. On an operation
-    that was declared ambiguous meanwhile the outcome is kept as a late outcome.
+    """CompleteOperation stores outcome and projection in one commit. An outcome with bytes to be stored is journaled as a receipt before, so that a crash
+    projects again instead of running again. Authorised by the nonce, not the epoch; only a deletion refuses it. On an operation that was declared
+    ambiguous meanwhile the outcome is kept as a late outcome.
     """
     StartModelCall: _aio.UnaryUnaryMultiCallable[_journal_pb2.StartModelCallRequest, _journal_pb2.StartModelCallResponse]
     """StartModelCall records and starts a provider call. The same nonce gets the same answer; another one fails with OPERATION_REFUSED."""
@@ -113,23 +110,14 @@ class JournalServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def ReceiveOutcome(
-        self,
-        request: _journal_pb2.ReceiveOutcomeRequest,
-        context: _aio.ServicerContext[_journal_pb2.ReceiveOutcomeRequest, _abc.Awaitable[_journal_pb2.ReceiveOutcomeResponse]],
-    ) -> _abc.Awaitable[_journal_pb2.ReceiveOutcomeResponse]:
-        """ReceiveOutcome stores the raw outcome of a started operation before it is projected, so that a crash projects again instead of running again.
-        Authorised by the nonce.
-        """
-
-    @_abc_1.abstractmethod
     def CompleteOperation(
         self,
         request: _journal_pb2.CompleteOperationRequest,
         context: _aio.ServicerContext[_journal_pb2.CompleteOperationRequest, _abc.Awaitable[_journal_pb2.CompleteOperationResponse]],
     ) -> _abc.Awaitable[_journal_pb2.CompleteOperationResponse]:
-        """CompleteOperation stores outcome and projection in one commit. Authorised by the nonce, not the epoch; only a deletion refuses it. On an operation
-        that was declared ambiguous meanwhile the outcome is kept as a late outcome.
+        """CompleteOperation stores outcome and projection in one commit. An outcome with bytes to be stored is journaled as a receipt before, so that a crash
+        projects again instead of running again. Authorised by the nonce, not the epoch; only a deletion refuses it. On an operation that was declared
+        ambiguous meanwhile the outcome is kept as a late outcome.
         """
 
     @_abc_1.abstractmethod
