@@ -23,7 +23,6 @@ TEXT_TYPE = "text/plain"
 GONE_TEXT = "(the stored copy is not kept any more)"
 """What stands for an artifact whose bytes are gone."""
 
-_IMAGE = "image/"
 _NAMED = re.compile(rf"(?:{re.escape(RESULTS_FOLDER)}/)?(art_[0-9a-z]{{26}})(?:\.txt)?")
 
 
@@ -48,7 +47,7 @@ def named_by(ref: str) -> str | None:
 def line(artifact: Artifact) -> str:
     """One line that says what was kept."""
     size = f"{artifact.size:,} bytes"
-    if not artifact.media_type.startswith(_IMAGE):
+    if not artifact.is_image:
         return f"[The whole text, {size}, is kept in {path_of(artifact)}]"
     alt = f", {msgspec.json.decode(artifact.alt, type=str)}" if artifact.alt else ""
     pixels = f"{artifact.w} x {artifact.h} pixels"

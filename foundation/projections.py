@@ -99,6 +99,11 @@ class Artifact(NamedTuple):
     h: int = 0
     alt: bytes = b""
 
+    @property
+    def is_image(self) -> bool:
+        """Whether it is shown as an image; else it is a text."""
+        return self.media_type.startswith("image/")
+
 
 class Shown(NamedTuple):
     """An outcome as parts, in order; none for an empty result."""

@@ -7,14 +7,12 @@ its pages.
 
 import msgspec
 
-from foundation.projections import Artifact, Text
-from services.context.reducer import BlockHead, Item, Result, block_head
+from services.context.reducer import BlockHead
 
 BYTES_PER_TOKEN = 3
 IMAGE_TOKENS = 1_600
 """What the largest image costs after the provider has scaled it down."""
 
-_NAMED_TOKENS = 60
 _PAGE_BYTES = 40_000
 _PAGE_TOKENS = 4_600
 
@@ -65,25 +63,3 @@ def media_of(block: bytes, head: BlockHead) -> Media:
 def document_tokens(length: int) -> int:
     """Of a document of so many bytes: of its pages, as text and as image each."""
     return max(1, -(-length // _PAGE_BYTES)) * _PAGE_TOKENS
-
-
-def result_tokens(result: Result) -> int:
-    """Of one result, without looking at a budget of images."""
-    return sum(_part_tokens(part) for part in result.parts)
-
-
-def item_tokens(item: Item) -> int:
-    """Of one item."""
-    return sum(map(result_tokens, item.results)) + sum(map(_block_tokens, item.blocks))
-
-
-def _part_tokens(part: Text | Artifact) -> int:
-    if isinstance(part, Text):
-        return text_tokens(len(part.raw))
-    return IMAGE_TOKENS if part.media_type.startswith("image/") else _NAMED_TOKENS
-
-
-def _block_tokens(block: bytes) -> int:
-    head = block_head(block)
-    media = media_of(block, head) if head.type in ("image", "document") else NO_MEDIA
-    return text_tokens(len(block) - media.bytes) + media.tokens

@@ -33,7 +33,7 @@ from counterfoil.types.v1 import model_pb2, runtime_pb2
 
 from foundation import artifacts
 from foundation.projections import Artifact, Text
-from services.context.estimates import IMAGE_TOKENS, media_of
+from services.context.estimates import IMAGE_TOKENS, media_of, text_tokens
 from services.context.reducer import Item, Result, block_head
 
 VERSION = 4
@@ -117,7 +117,7 @@ def wanted_artifacts(items: Iterable[Item], image_bytes: int) -> list[str]:
     """Artifacts whose bytes `materialize` needs for these items, behind so many bytes of images."""
     images, wanted = _Images(image_bytes), list[str]()
     for item in items:
-        for result in _first_of_each(item.results):
+        for result in shown_results(item):
             taken = map(images.take, result.parts)
             wanted += [part.id for part in taken if part is not None]
     return wanted
@@ -129,10 +129,39 @@ def materialize(items: Iterable[Item], blobs: Blobs, image_bytes: int = 0) -> Ma
     An artifact that is wanted and not among the blobs is gone for good.
     """
     images = _Images(image_bytes)
-    messages = [
-        (item, message) for item in items if (message := _message(item, blobs, images)) is not None
-    ]
-    return Materialized(messages, images.used)
+    return Materialized(_messages(items, blobs, images), images.used)
+
+
+def tokens_of(items: Iterable[Item]) -> int:
+    """Estimated tokens of a whole history, as it is shown."""
+    weights = [_weight(one) for _, one in _messages(items, None, _Images(0))]
+    return text_tokens(sum(size + 1 for size, _ in weights)) + sum(tokens for _, tokens in weights)
+
+
+def item_tokens(item: Item) -> int:
+    """Estimated tokens of one item by itself: all its images are sent that find room together."""
+    return tokens_of([item])
+
+
+def result_tokens(result: Result) -> int:
+    """Estimated tokens of one result by itself."""
+    media = _Media()
+    body = _result(result, None, _Images(0), media)
+    return text_tokens(len(body) - media.bytes) + media.tokens
+
+
+def image_bytes_of(item: Item) -> int:
+    """Bytes of the images that an item's results show, whether or not they find room."""
+    parts = [part for result in shown_results(item) for part in result.parts]
+    return sum(part.size for part in parts if isinstance(part, Artifact) and part.is_image)
+
+
+def shown_results(item: Item) -> list[Result]:
+    """The results of an item without those of repeated ids."""
+    kept: dict[str, Result] = {}
+    for result in item.results:
+        kept.setdefault(result.use.id, result)
+    return list(kept.values())
 
 
 class _Images:
@@ -143,7 +172,7 @@ class _Images:
 
     def take(self, part: Text | Artifact) -> Artifact | None:
         """The part, if it is an image that is sent."""
-        if not isinstance(part, Artifact) or not part.media_type.startswith("image/"):
+        if not isinstance(part, Artifact) or not part.is_image:
             return None
         if self.used + part.size > IMAGE_BYTES_MAX:
             return None
@@ -184,7 +213,20 @@ def _tool(tool: runtime_pb2.ToolBinding) -> bytes:
     )
 
 
-def _message(item: Item, blobs: Blobs, images: _Images) -> Message | None:
+def _messages(
+    items: Iterable[Item], blobs: Blobs | None, images: _Images
+) -> list[tuple[Item, Message]]:
+    """Without `blobs`, bytes of images are empty: what is left is what can be weighed."""
+    found = ((item, _message(item, blobs, images)) for item in items)
+    return [(item, message) for item, message in found if message is not None]
+
+
+def _weight(message: Message) -> tuple[int, int]:
+    """Bytes of text, and tokens of media."""
+    return len(message.body) - message.media_bytes, message.media_tokens
+
+
+def _message(item: Item, blobs: Blobs | None, images: _Images) -> Message | None:
     media = _Media()
     match item.kind:
         case "input":
@@ -194,7 +236,7 @@ def _message(item: Item, blobs: Blobs, images: _Images) -> Message | None:
             blocks = _without_last_thinking(_resendable(item.blocks, media))
             return media.message(b"assistant", blocks) if blocks else None
         case "results":
-            results = [_result(one, blobs, images, media) for one in _first_of_each(item.results)]
+            results = [_result(one, blobs, images, media) for one in shown_results(item)]
             blocks = [*results, *_resendable(item.blocks, media)]
             return media.message(b"user", blocks or [_EMPTY_INPUT])
         case "summary":
@@ -254,15 +296,7 @@ def _is_blank(raw: bytes) -> bool:
     return not text or text.isspace()
 
 
-def _first_of_each(results: Iterable[Result]) -> list[Result]:
-    """The results without those of repeated ids."""
-    kept: dict[str, Result] = {}
-    for result in results:
-        kept.setdefault(result.use.id, result)
-    return list(kept.values())
-
-
-def _result(result: Result, blobs: Blobs, images: _Images, media: _Media) -> bytes:
+def _result(result: Result, blobs: Blobs | None, images: _Images, media: _Media) -> bytes:
     parts = [
         written
         for part in result.parts
@@ -273,12 +307,14 @@ def _result(result: Result, blobs: Blobs, images: _Images, media: _Media) -> byt
     return b'{"type":"tool_result","tool_use_id":%b%b%b}' % (result.use.raw_id, content, error)
 
 
-def _part(part: Text | Artifact, blobs: Blobs, images: _Images, media: _Media) -> bytes | None:
+def _part(
+    part: Text | Artifact, blobs: Blobs | None, images: _Images, media: _Media
+) -> bytes | None:
     if isinstance(part, Text):
         return None if _is_blank(part.raw) else _TEXT % part.raw
     if images.take(part) is None:
         return _TEXT % _encode(artifacts.line(part))
-    body = blobs.get(part.id)
+    body = b"" if blobs is None else blobs.get(part.id)
     if body is None:
         return _TEXT % _encode(artifacts.GONE_TEXT)
     data = base64.b64encode(body)

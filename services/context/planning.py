@@ -7,16 +7,22 @@ of what was sent before makes the provider's cache start again there. The newest
 that keeps the longest beginning as it was.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from foundation import projections
 from foundation.projections import Artifact, Text
-from services.context.estimates import item_tokens, result_tokens
 from services.context.losses import Losses
-from services.context.reducer import Item, Result, block_head, input_digest
+from services.context.materializer import (
+    image_bytes_of,
+    item_tokens,
+    result_tokens,
+    shown_results,
+    tokens_of,
+)
+from services.context.reducer import OMITTED_BLOCK, Item, Result, block_head, input_digest
 from services.context.transitions import (
     BATCH_MAX,
     CHAIN_MAX,
@@ -80,17 +86,31 @@ def plan_pruning(
     """Archivings that bring a request of so many estimated tokens well below `trigger`; none when
     they cannot."""
     plan: list[Transition] = []
+    shown = dict[Target, Result]()
+    around, estimated = tokens - tokens_of(items), tokens
     for one in reversed(_candidates(items, losses)):
-        if tokens <= TARGET * trigger or len(plan) == BATCH_MAX:
+        if estimated <= TARGET * trigger:
+            # Archived images may make room for others that found none: the whole is what counts.
+            estimated = around + tokens_of(_with_results(items, shown))
+        if estimated <= TARGET * trigger or len(plan) == BATCH_MAX:
             break
         archived = _archived(one.result)
-        saved = result_tokens(one.result) - archived.tokens
+        saved = result_tokens(one.result) - result_tokens(archived.shown)
         if saved <= 0:
             continue
         before = _folded(losses, one.target, one.result.digest)
         plan.append(transition(key, one.target, before, archived.body, one.reason, one.detail))
-        tokens -= saved
-    return plan if tokens <= ENOUGH * trigger else []
+        shown[one.target] = archived.shown
+        estimated -= saved
+    left = around + tokens_of(_with_results(items, shown)) if plan else tokens
+    return plan if left <= ENOUGH * trigger else []
+
+
+def _with_results(items: Iterable[Item], shown: Mapping[Target, Result]) -> Iterable[Item]:
+    """The items with other results in some places."""
+    for item in items:
+        results = (shown.get(Target(item.seq, r.use.block_index), r) for r in item.results)
+        yield item._replace(results=tuple(results))
 
 
 def current_of(items: Iterable[Item], losses: Losses, target: Target) -> Current | None:
@@ -114,11 +134,12 @@ def tokens_after(one: Transition, current: Current, item: Item) -> int:
     """What the target of a transition takes behind it."""
     if one.part != INPUT_PART:
         shown = projections.read(one.replacement)
-        return result_tokens(Result(item.results[0].use, shown.parts, shown.is_error))
+        use = next(r.use for r in item.results if r.use.block_index == one.part)
+        return result_tokens(Result(use, shown.parts, shown.is_error))
     left_out = omitted_blocks(Folded(one.replacement, b"", "", 1)) or set()
     return item_tokens(
         item._replace(
-            blocks=tuple(b"{}" if i in left_out else b for i, b in enumerate(item.blocks))
+            blocks=tuple(OMITTED_BLOCK if i in left_out else b for i, b in enumerate(item.blocks))
         )
     )
 
@@ -166,20 +187,15 @@ def plan_image_budget(
     """Leaves out the oldest result images that the model has seen, so that no more than so many
     bytes are left: what comes next is then sent, too."""
     answered = max((i for i, item in enumerate(items) if item.kind == "answer"), default=0)
-    left = sum(map(_image_bytes, items))
+    left = sum(map(image_bytes_of, items))
     plan: list[Transition] = []
     for item in items[:answered]:
         if left <= bytes_max or len(plan) >= BATCH_MAX:
             break
         if item.kind == "results" and item.seq > losses.covered_through and _images(item):
             plan += _without_images(key, item, losses, "image_omitted_budget")
-            left -= _image_bytes(item)
+            left -= image_bytes_of(item)
     return plan[:BATCH_MAX]
-
-
-def _image_bytes(item: Item) -> int:
-    parts = [part for result in item.results for part in result.parts]
-    return sum(part.size for part in parts if isinstance(part, Artifact) and _is_image(part))
 
 
 def has_images(items: Iterable[Item], losses: Losses) -> bool:
@@ -199,7 +215,7 @@ def _candidates(items: Sequence[Item], losses: Losses) -> list[_Candidate]:
         if item.kind != "results" or item.seq <= losses.covered_through:
             continue
         calls = _calls(items[index - 1])
-        for result in item.results:
+        for result in shown_results(item):
             target = Target(item.seq, result.use.block_index)
             if result.ordinal >= CHAIN_MAX or _is_archived(losses, target):
                 continue
@@ -243,7 +259,7 @@ def _is_archived(losses: Losses, target: Target) -> bool:
 
 class _Archived(NamedTuple):
     body: bytes
-    tokens: int
+    shown: Result
 
 
 def _archived(result: Result) -> _Archived:
@@ -263,7 +279,7 @@ def _archived(result: Result) -> _Archived:
     parts: list[object] = [text, *map(projections.part_value, kept)]
     body = projections.write_content(parts, is_error=result.is_error)
     shown = result._replace(parts=(Text(msgspec.json.encode(text["text"])), *kept))
-    return _Archived(body, result_tokens(shown))
+    return _Archived(body, shown)
 
 
 def _without_images(key: Key, item: Item, losses: Losses, reason: Reason) -> Iterable[Transition]:
@@ -274,7 +290,7 @@ def _without_images(key: Key, item: Item, losses: Losses, reason: Reason) -> Ite
         images = {i for i, block in enumerate(item.blocks) if block_head(block).type == "image"}
         if images and before.ordinal < CHAIN_MAX:
             yield transition(key, target, before, omission([*gone, *images]), reason)
-    for result in item.results:
+    for result in shown_results(item):
         if any(map(_is_image, result.parts)) and result.ordinal < CHAIN_MAX:
             target = Target(item.seq, result.use.block_index)
             before = _folded(losses, target, result.digest)
@@ -303,11 +319,11 @@ def _folded(losses: Losses, target: Target, digest: bytes) -> Folded:
 def _images(item: Item) -> int:
     blocks = sum(1 for b in item.blocks if block_head(b).type == "image")
     own = blocks if item.kind == "input" else 0
-    return own + sum(1 for r in item.results for p in r.parts if _is_image(p))
+    return own + sum(1 for r in shown_results(item) for p in r.parts if _is_image(p))
 
 
 def _is_image(part: Text | Artifact) -> bool:
-    return isinstance(part, Artifact) and part.media_type.startswith("image/")
+    return isinstance(part, Artifact) and part.is_image
 
 
 class Cut(NamedTuple):
@@ -318,7 +334,7 @@ class Cut(NamedTuple):
     through_digest: bytes
     anchor_seq: int
     tokens_kept: int
-    """Estimate of what is still shown behind the summary, the anchor included."""
+    """Estimate of what is shown behind the summary, the anchor included."""
 
 
 def plan_cut(
@@ -330,10 +346,13 @@ def plan_cut(
     With `covers_unseen` also results that the model has not read may be covered.
     """
     cuts = _cuts(items, losses, covers_unseen=covers_unseen)
-    for cut in cuts:
-        if cut.tokens_kept <= room:
-            return cut
-    return cuts[-1] if cuts else None
+    if not cuts:
+        return None
+    chosen = next((cut for cut in cuts if cut.tokens_kept <= room), cuts[-1])
+    covered = items[: chosen.place]
+    anchor = [one for one in covered if (one.kind, one.seq) == ("input", chosen.anchor_seq)]
+    # Each item was weighed by itself; together, some of their images may find no room.
+    return chosen._replace(tokens_kept=tokens_of([*anchor, *items[chosen.place :]]))
 
 
 def _cuts(items: Sequence[Item], losses: Losses, *, covers_unseen: bool) -> list[Cut]:

@@ -20,9 +20,9 @@ from services.context.checkpoints import (
     check,
     identified,
 )
-from services.context.estimates import BYTES_PER_TOKEN, item_tokens, text_tokens
+from services.context.estimates import BYTES_PER_TOKEN, text_tokens
 from services.context.losses import Losses
-from services.context.materializer import IMAGE_BYTES_MAX
+from services.context.materializer import IMAGE_BYTES_MAX, item_tokens, tokens_of
 from services.context.planning import (
     ARCHIVE_TOOL,
     Cut,
@@ -107,7 +107,7 @@ class Case:
     @property
     def tokens(self) -> int:
         """Estimate of the whole request."""
-        return self.frame_tokens + sum(map(item_tokens, self.items))
+        return self.frame_tokens + tokens_of(self.items)
 
 
 class Shrinker:
@@ -173,7 +173,8 @@ class Shrinker:
         current = case.losses.checkpoint
         if current is None:
             return None
-        cut = Cut(0, current.through_seq, current.through_digest, current.anchor_seq, 0)
+        kept = tokens_of(item for item in case.items if item.kind != "summary")
+        cut = Cut(0, current.through_seq, current.through_digest, current.anchor_seq, kept)
         made = _checkpoint(case, cut, _summary_bytes(case), "profile_switch", None)
         return await self._checkpoint(case, made)
 
@@ -277,7 +278,8 @@ def _checkpoint(
     sections = summary.bounded(summary.extended(before, items, tool), bytes_max)
     text = summary.written(sections) if by_model is None else by_model[0]
     block = msgspec.json.encode({"type": "text", "text": text})
-    tokens_after = case.frame_tokens + text_tokens(len(block)) + cut.tokens_kept
+    shown = item_tokens(Item("summary", cut.through_seq, (block,)))
+    tokens_after = case.frame_tokens + shown + cut.tokens_kept
     model, profile = profile_of(case.frame.runtime)
     return identified(
         case.key,
