@@ -307,7 +307,7 @@ def a_silent_store_leaves_images_out() -> AbstractContextManager[Any]:
 
 def repeated_ids_are_sent() -> AbstractContextManager[Any]:
     """Calls and results come twice under one id."""
-    return patch.object(materializer, "_first_of_each", list)
+    return patch.object(materializer, "shown_results", lambda item: list(item.results))
 
 
 def results_stand_in_the_order_of_the_journal() -> AbstractContextManager[Any]:
