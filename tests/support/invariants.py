@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
+from typing import Any
 
 from counterfoil.context.v1 import context_pb2
 from counterfoil.journal.v1 import journal_pb2
@@ -29,8 +30,9 @@ _COUNTED = (
 _RESULTS = ("user.custom_tool_result", "agent.tool_result")
 
 
-def check_history(events: Sequence[Event]) -> None:
-    """A finished session's events: each once, every call answered, every span closed."""
+def check_history(events: Sequence[Event], summaries: Sequence[int] = ()) -> None:
+    """A finished session's events: each once, every call answered, every span closed. `summaries`
+    as for `check_usage`."""
     types = types_of(events)
     twice = [id for id, n in Counter(event["id"] for event in events).items() if n > 1]
     assert not twice, f"events listed twice: {twice}"
@@ -40,7 +42,7 @@ def check_history(events: Sequence[Event]) -> None:
     assert "toolu_" not in json.dumps(events)
     _check_calls(events)
     _check_spans(events)
-    check_usage(events)
+    check_usage(events, summaries)
     _check_statuses(events, types)
 
 
@@ -64,22 +66,28 @@ def _check_spans(events: Sequence[Event]) -> None:
     assert sorted(starts) == sorted(ends), "spans do not pair up"
 
 
-def check_usage(events: Sequence[Event]) -> None:
-    """Whenever the session tells its usage, it is the sum of the spans that ended before."""
-    counted: Counter[str] = Counter()
+def check_usage(events: Sequence[Event], summaries: Sequence[int] = ()) -> None:
+    """Whenever the session tells its usage, it is the sum of the spans that ended before, and of
+    the summaries that a model wrote until then. They have no span; `summaries` are the input tokens
+    of their requests."""
+    spans, aside = Counter[str](), Counter[str]()
     for event in events:
         if event["type"] == "span.model_request_end":
             spent = event["model_usage"]
-            counted.update({name: n for name, n in spent.items() if name != "speed"})
+            spans.update({name: n for name, n in spent.items() if name != "speed"})
         if event["type"] == "session.usage":
-            told = event["usage"]
-            written = told["cache_creation"]
-            assert {
-                "input_tokens": told["input_tokens"],
-                "output_tokens": told["output_tokens"],
-                "cache_read_input_tokens": told["cache_read_input_tokens"],
-                "cache_creation_input_tokens": sum(written.values()),
-            } == {name: counted[name] for name in _COUNTED}, "usage is not what its spans say"
+            told = _told(event["usage"])
+            assert all(told[name] >= spans[name] + aside[name] for name in _COUNTED), "less usage"
+            aside = Counter({name: told[name] - spans[name] for name in _COUNTED})
+    asked = sum(aside[name] for name in _COUNTED if name != "output_tokens")
+    assert asked == sum(summaries), "usage is not what its spans and summaries say"
+    assert bool(aside["output_tokens"]) == bool(summaries), "output that nobody wrote"
+
+
+def _told(usage: dict[str, Any]) -> dict[str, int]:
+    """The counters of a session's usage, named as those of its spans."""
+    plain = {name: usage[name] for name in _COUNTED if name in usage}
+    return {**plain, "cache_creation_input_tokens": sum(usage["cache_creation"].values())}
 
 
 def _check_statuses(events: Sequence[Event], types: Sequence[str]) -> None:
