@@ -21,7 +21,7 @@ from cli import output
 from cli.operator import channel, service_key
 from cli.output import Form, Row
 from cli.progress import waiting
-from foundation.errors import Failure
+from foundation.errors import Failure, wrong_state
 from foundation.settings import Settings
 
 _CALL_SECONDS = 600.0
@@ -58,7 +58,9 @@ class Authorities:
 async def redact(
     settings: Settings, session_id: str, operation_id: str, event_id: str, asked: Asked, form: Form
 ) -> None:
-    """Redacts and prints a row for the session and for each fork. Raises Failure, OSError."""
+    """Redacts and prints a row for the session and for each fork. Raises Failure (WRONG_STATE while
+    a fork is being copied: the rest is done then), OSError."""
+    copying: list[str] = []
     async with _authorities(settings) as to:
         thread, target = await _target(to, session_id, operation_id, event_id)
         waits = [thread]
@@ -67,7 +69,11 @@ async def redact(
             with waiting(f"Redacting in {thread.session_id} …"):
                 row, forks = await _redact_in(to, thread, target, asked, thread.session_id)
             output.facts(form, row)
-            waits += forks
+            waits += [fork.thread for fork in forks if fork.is_copied]
+            copying += [fork.thread.session_id for fork in forks if not fork.is_copied]
+    if copying:
+        names = ", ".join(copying)
+        raise wrong_state(f"still being copied: {names}. Give the command again when it is done")
 
 
 @asynccontextmanager
@@ -99,7 +105,7 @@ async def _target(
 
 async def _redact_in(
     to: Authorities, thread: ThreadRef, target: Target, asked: Asked, session_id: str
-) -> tuple[Row, list[ThreadRef]]:
+) -> tuple[Row, list[turn_pb2.ForkedThread]]:
     """What was done in a thread, and the forks that hold the target, too."""
     try:
         shown = await to.context.Redact(
@@ -126,6 +132,7 @@ async def _redact_in(
         forks = done.forks
     deleted = await _delete_artifacts(to, thread, artifacts)
     first = min(one.seq for one in shown.targets)
+    concerned = [fork for fork in forks if fork.cut_seq >= first]
     row: Row = {
         "session_id": session_id,
         "status": "redacted",
@@ -134,9 +141,9 @@ async def _redact_in(
         "events": events,
         "checkpoints_revoked": shown.revoked_checkpoints,
         "artifacts_deleted": deleted,
-        "forks": [fork.thread.session_id for fork in forks if fork.cut_seq >= first],
+        "forks": [fork.thread.session_id for fork in concerned],
     }
-    return row, [fork.thread for fork in forks if fork.cut_seq >= first]
+    return row, concerned
 
 
 def _named(target: Target) -> dict[str, object]:

@@ -13,7 +13,8 @@ WHERE workspace_id = $1 AND session_id = $2 AND thread_id = $3
 
 # The newest checkpoint through version $4, and the newest of those that were not revoked by then.
 LIST_CHECKPOINTS = """
-SELECT c.ordinal, c.id, c.is_copied, c.turn_id, c.sealed, r.ordinal IS NOT NULL AS is_revoked
+SELECT c.ordinal, c.id, c.through_seq, c.is_copied, c.turn_id, c.sealed,
+    r.ordinal IS NOT NULL AS is_revoked
 FROM context.checkpoints c
 LEFT JOIN context.revocations r
     ON r.workspace_id = $1 AND r.session_id = $2 AND r.thread_id = $3

@@ -33,6 +33,8 @@ class Losses:
     """The newest checkpoint, revoked or not: the next one's parent."""
     ordinal: int = 0
     """How many checkpoints there were."""
+    revoked_through: int = 0
+    """The last entry that the newest checkpoint covered, if that one is revoked; 0 if it is not."""
     is_copied: bool = False
     """The checkpoint was made by the session that this one was forked from."""
 
@@ -40,11 +42,6 @@ class Losses:
     def covered_through(self) -> int:
         """The last transcript entry that a checkpoint stands for; 0 for none."""
         return self.checkpoint.through_seq if self.checkpoint else 0
-
-    @property
-    def is_revoked(self) -> bool:
-        """Whether the newest checkpoint does not stand any more."""
-        return self.last_id != (self.checkpoint.id if self.checkpoint else "")
 
     def with_transitions(self, batch: Iterable[Transition], version: int) -> "Losses":
         """These and a batch behind them."""
@@ -69,6 +66,7 @@ class Losses:
             checkpoint=one,
             last_id=one.id,
             ordinal=self.ordinal + 1,
+            revoked_through=0,
             is_copied=False,
         )
 

@@ -355,6 +355,14 @@ def plan_cut(
     return chosen._replace(tokens_kept=tokens_of([*anchor, *items[chosen.place :]]))
 
 
+def plan_repair(items: Sequence[Item], losses: Losses) -> Cut | None:
+    """Where the revoked summary ended, or the last boundary before that; None when there is none.
+    What was covered is not shown again in full only because it is summarized again."""
+    cuts = _cuts(items, losses, covers_unseen=True)
+    before = [cut for cut in cuts if cut.through_seq <= losses.revoked_through]
+    return before[-1] if before else None
+
+
 def _cuts(items: Sequence[Item], losses: Losses, *, covers_unseen: bool) -> list[Cut]:
     kept = [0] * (len(items) + 1)
     for index in range(len(items) - 1, -1, -1):

@@ -114,8 +114,8 @@ class Preparer:
         return self._refused(work, warm, size)
 
     async def _current(self, work: _Work) -> Warm:
-        """History as it is, with a summary that was made for this model and profile, and with
-        room for further images."""
+        """History as it is, with the summary of what a redaction uncovered, one that was made for
+        this model and profile, and with room for further images."""
         request, loan = work.request, work.loan
         known = {
             one.operation_id: journal_pb2.Projection(body=one.projection)
@@ -125,6 +125,9 @@ class Preparer:
         losses = await self._records.newest(work.key) if warm is None else warm.losses
         warm = await self._history.current(thread, head, warm, losses, known)
         loan.back = warm
+        if warm.losses.revoked_through:
+            step = await self._shrinker.repair(await self._case(work, warm))
+            warm = warm if step is None else await self._changed(work, step)
         if warm.losses.checkpoint is not None:
             frame = warm.frame(request.runtime)
             if self._shrinker.is_foreign(warm.losses, frame.runtime):

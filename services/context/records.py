@@ -136,6 +136,7 @@ def losses_of(
         in_force,
         rows[-1]["id"] if rows else "",
         rows[-1]["ordinal"] if rows else 0,
+        rows[-1]["through_seq"] if rows and rows[-1]["is_revoked"] else 0,
         bool(valid and valid[-1]["is_copied"]),
     )
 

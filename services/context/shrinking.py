@@ -32,6 +32,7 @@ from services.context.planning import (
     plan_image_budget,
     plan_image_omission,
     plan_pruning,
+    plan_repair,
 )
 from services.context.recipe import Frame, ThreadKey
 from services.context.records import Records
@@ -178,6 +179,15 @@ class Shrinker:
         made = _checkpoint(case, cut, _summary_bytes(case), "profile_switch", None)
         return await self._checkpoint(case, made)
 
+    async def repair(self, case: Case) -> Recorded | None:
+        """Make the summary again that a redaction revoked, of what is left; None where nothing is
+        left to cover."""
+        cut = plan_repair(case.items, case.losses)
+        if cut is None:
+            return None
+        made = _checkpoint(case, cut, _summary_bytes(case), "redaction_repair", None)
+        return await self._checkpoint(case, made)
+
     async def _transitions(
         self, case: Case, plan: list[Transition], reason: Literal["pruned", "images"]
     ) -> Recorded | None:
@@ -242,7 +252,7 @@ def _cause(case: Case) -> Cause:
     """Why a summary is made: also because a redaction took the one before."""
     if case.overflowed:
         return "overflow"
-    return "redaction_repair" if case.losses.is_revoked else "window"
+    return "redaction_repair" if case.losses.revoked_through else "window"
 
 
 def _summary_bytes(case: Case) -> int:

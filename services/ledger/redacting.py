@@ -76,7 +76,7 @@ class EventRedactor:
             forks = await redaction_store.forks(c, session)
         response = pb.RedactEventsResponse(event_ids=event_ids)
         for row in forks:
-            fork = response.forks.add(cut_seq=row["cut_seq"])
+            fork = response.forks.add(cut_seq=row["cut_seq"], is_copied=row["is_copied"])
             for name in ("workspace_id", "session_id", "thread_id"):
                 setattr(fork.thread, name, row[name])
         return response

@@ -118,9 +118,11 @@ SELECT position, seal FROM ledger.redactions WHERE workspace_id = $1 AND session
 """
 
 _FORKS = """
-SELECT session.workspace_id, session.session_id, session.thread_id, fork.cut_seq
+SELECT session.workspace_id, session.session_id, session.thread_id, fork.cut_seq,
+    turn.turn_id IS NULL OR turn.state = 6 AS is_copied
 FROM ledger.forks fork
 JOIN ledger.sessions session USING (workspace_id, session_id)
+LEFT JOIN ledger.turns turn USING (workspace_id, session_id, turn_id)
 WHERE fork.workspace_id = $1 AND fork.source_session_id = $2 AND session.deleted_at IS NULL
 ORDER BY session.session_id
 """

@@ -162,6 +162,72 @@ async def test_a_process_that_dies_in_a_redaction_shows_nothing_afterwards(
         assert (await look(system, "verify", chat.id)).code == 0
 
 
+@pytest.mark.full
+async def test_each_service_dies_behind_its_commit_and_the_same_command_goes_on(
+    zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> None:
+    """Every answer is lost once: nothing is recorded twice, and everything is erased."""
+    async with system_of("split", zygote, model, postgres) as system:
+        await system.start()
+        chat = await talked(system)
+        event = of_type(await chat.history(), "agent.custom_tool_use")["id"]
+        words = ("context", "redact", chat.id, "--event", event, "--reason", "a leaked key")
+        services = [point.partition(".")[0] for point in POINTS]
+        await system.kill(*services)
+        await system.start(",".join(f"{point}.after=kill" for point in POINTS))
+        for service in services:
+            assert (await look(system, *words)).code == 1
+            assert await system.died() == service
+            await system.start()
+        assert await redact(system, chat.id, event)
+        (url,) = {v for k, v in system.environment.items() if k.endswith("_DATABASE_URL")}
+        connection = await asyncpg.connect(url)
+        try:
+            counts = [
+                await connection.fetchval(f"SELECT count(*) FROM {table}")
+                for table in ("context.transitions", "transcript.redactions", "ledger.redactions")
+            ]
+            assert counts == [1, 1, 2]  # the answer's text and its call
+            assert await connection.fetchval("SELECT count(input) FROM journal.operations") == 0
+        finally:
+            await connection.close()
+        await chat.complete([f"The key is {SAID}.", GO_ON, GO_ON + " "])
+        (said,) = json.loads((await system.model.asked())[-1].body)["messages"][1:2]
+        assert WROTE not in json.dumps(said)
+        assert (await look(system, "verify", chat.id)).code == 0
+
+
+@pytest.mark.full
+async def test_a_fork_that_is_being_copied_is_reached_when_the_command_is_given_again(
+    zygote: Zygote, model: Model, postgres: SessionPostgres
+) -> None:
+    async with system_of("split", zygote, model, postgres) as system:
+        await system.start()
+        chat = await talked(system)
+        event = of_type(await chat.history(), "user.message")["id"]
+        words = ("context", "redact", chat.id, "--event", event, "--reason", "a leaked key")
+        await system.kill("context")
+        await system.start("context.copy.before=kill")
+        fork = await chat.fork()
+        assert await system.died() == "context"  # its transcript holds the secret by now
+        await system.kill("runner")
+        roles = system.roles
+        system.roles = [role for role in roles if role.name != "runner"]
+        await system.start()
+        done = await look(system, *words)
+        assert done.code == 1
+        assert fork.id in done.err
+        assert SAID.encode() in await kept(system)
+        system.roles = roles
+        await system.start()
+        await fork.complete([GO_ON])
+        assert SAID.encode() not in (await system.model.asked())[-1].body
+        assert len(await redact(system, chat.id, event)) == 2
+        assert SAID.encode() not in await kept(system)
+        for session_id in (chat.id, fork.id):
+            assert (await look(system, "verify", session_id)).code == 0
+
+
 async def test_what_is_no_part_of_the_history_is_refused(chat: Chat) -> None:
     history = await chat.history()
     idle = of_type(history, "session.status_idle")["id"]

@@ -1721,8 +1721,11 @@ class ForkedThread(_message.Message):
 
     THREAD_FIELD_NUMBER: _builtins.int
     CUT_SEQ_FIELD_NUMBER: _builtins.int
+    IS_COPIED_FIELD_NUMBER: _builtins.int
     cut_seq: _builtins.int
-    """The last transcript entry that was copied."""
+    """The last transcript entry that is copied."""
+    is_copied: _builtins.bool
+    """Whether the copy is done; nothing is redacted in one that is not."""
     @_builtins.property
     def thread(self) -> _reference_pb2.ThreadRef:
         """The thread."""
@@ -1732,10 +1735,11 @@ class ForkedThread(_message.Message):
         *,
         thread: _reference_pb2.ThreadRef | None = ...,
         cut_seq: _builtins.int = ...,
+        is_copied: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["thread", b"thread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut_seq", b"cut_seq", "thread", b"thread"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut_seq", b"cut_seq", "is_copied", b"is_copied", "thread", b"thread"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
