@@ -14,6 +14,13 @@ from foundation.projections import Artifact, Shown, Text
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """What one artifact may hold."""
 
+IMAGE_BASE64_MAX = 5 * 1024 * 1024
+"""Characters of base64 that providers take of one image; more is refused, with all of the
+request."""
+
+IMAGE_BYTES_MAX = IMAGE_BASE64_MAX // 4 * 3
+"""What an image may hold, so that its base64 is no longer than that."""
+
 RESULTS_FOLDER = ".counterfoil-tool-results"
 """Where a session's files hold the texts that were too long to be shown."""
 

@@ -9,7 +9,7 @@ from offline_model.tokens import Counted, Medium
 WINDOW_TOKENS = 200_000
 """The window of a model that nobody gave another one."""
 
-IMAGE_BYTES_MAX = 5 * 1024 * 1024
+IMAGE_BASE64_MAX = 5 * 1024 * 1024
 """Characters of an image's base64."""
 IMAGE_EDGE_MAX = 8000
 MANY_IMAGES = 20
@@ -68,9 +68,9 @@ def check_media(media: list[Medium]) -> None:
 
 def _check_image(image: Medium, *, many: bool) -> None:
     size, edge = image.encoded_bytes, max(image.width, image.height)
-    if size > IMAGE_BYTES_MAX:
+    if size > IMAGE_BASE64_MAX:
         raise invalid(
-            f"{image.where}: image exceeds 5 MB maximum: {size} bytes > {IMAGE_BYTES_MAX} bytes"
+            f"{image.where}: image exceeds 5 MB maximum: {size} bytes > {IMAGE_BASE64_MAX} bytes"
         )
     if edge > IMAGE_EDGE_MAX:
         raise invalid(

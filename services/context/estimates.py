@@ -7,6 +7,7 @@ its pages.
 
 import msgspec
 
+from foundation.artifacts import IMAGE_BASE64_MAX
 from services.context.reducer import BlockHead
 
 BYTES_PER_TOKEN = 3
@@ -58,6 +59,17 @@ def media_of(block: bytes, head: BlockHead) -> Media:
         return NO_MEDIA
     length = len(source.data)
     return Media(length, document_tokens(length * 3 // 4))
+
+
+def is_refused(block: bytes, head: BlockHead) -> bool:
+    """Whether a block is an image that no provider takes for its size."""
+    if head.type != "image" or len(block) <= IMAGE_BASE64_MAX:
+        return False
+    try:
+        source = _WITH_SOURCE.decode(block).source
+    except msgspec.DecodeError:
+        return False
+    return source.type == "base64" and len(source.data) - len(b'""') > IMAGE_BASE64_MAX
 
 
 def document_tokens(length: int) -> int:

@@ -10,13 +10,15 @@ Options are what the session pinned of its model, and the profile's automatic pr
 provider itself then marks the last block that can be cached, so no block ever changes for it.
 
 Blocks are sent back byte for byte. Four things are left out, because the provider itself emits
-them but refuses them on resend, which would brick the thread; all are decided by the item alone:
+them but refuses them on resend, which would brick the thread, and one that it never takes; all are
+decided by the item alone:
 
 - text blocks that are empty or white space, and an answer of which nothing remains;
 - thinking at the end of an answer, with nothing behind it: it was cut off, mostly before its
   signature came, and no answer may end with it;
 - the second and later `tool_use` of one id within an answer, and their results;
-- blank texts of results; a result without text has no `content`.
+- blank texts of results; a result without text has no `content`;
+- images whose base64 is longer than 5 MiB: a line says so.
 
 Images of results are sent as long as all images before them and this one fit a budget of bytes: the
 oldest first, so that what is in an earlier request stays there. One that does not fit is named.
@@ -33,16 +35,17 @@ from counterfoil.types.v1 import model_pb2, runtime_pb2
 
 from foundation import artifacts
 from foundation.projections import Artifact, Text
-from services.context.estimates import IMAGE_TOKENS, media_of, text_tokens
+from services.context.estimates import IMAGE_TOKENS, is_refused, media_of, text_tokens
 from services.context.reducer import Item, Result, block_head
 
-VERSION = 4
+VERSION = 5
 """Raised whenever the bytes for the same history change."""
 
 IMAGE_BYTES_MAX = 12 * 2**20
 """Bytes of result images in one request, before base64."""
 
 _EMPTY_INPUT = b'{"type":"text","text":"(an empty message)"}'
+_REFUSED_IMAGE = b'{"type":"text","text":"(an image of more than 3.75 MiB was left out here)"}'
 _CACHING = b'"cache_control":{"type":"ephemeral"}'
 _THINKING = ("thinking", "redacted_thinking")
 _FAST_MODE = "fast-mode-2026-02-01"
@@ -174,7 +177,8 @@ class _Images:
         """The part, if it is an image that is sent."""
         if not isinstance(part, Artifact) or not part.is_image:
             return None
-        if self.used + part.size > IMAGE_BYTES_MAX:
+        # One that the provider refuses can only come from elsewhere, with an import.
+        if part.size > artifacts.IMAGE_BYTES_MAX or self.used + part.size > IMAGE_BYTES_MAX:
             return None
         self.used += part.size
         return part
@@ -272,6 +276,9 @@ def _resendable(blocks: Iterable[bytes], media: _Media) -> list[bytes]:
             if id in ids:
                 continue
             ids.add(id)
+        elif is_refused(block, head):
+            kept.append(_REFUSED_IMAGE)
+            continue
         elif head.type in ("image", "document"):
             found = media_of(block, head)
             media.add(found.bytes, found.tokens)

@@ -14,6 +14,7 @@ import msgspec
 
 from foundation import projections
 from foundation.projections import Artifact, Text
+from services.context.estimates import is_refused
 from services.context.losses import Losses
 from services.context.materializer import (
     image_bytes_of,
@@ -287,7 +288,7 @@ def _without_images(key: Key, item: Item, losses: Losses, reason: Reason) -> Ite
         target = Target(item.seq, INPUT_PART)
         before = _folded(losses, target, input_digest(item.blocks))
         gone = (omitted_blocks(before) or set()) if before.ordinal else set[int]()
-        images = {i for i, block in enumerate(item.blocks) if block_head(block).type == "image"}
+        images = {i for i, block in enumerate(item.blocks) if _is_image_block(block)}
         if images and before.ordinal < CHAIN_MAX:
             yield transition(key, target, before, omission([*gone, *images]), reason)
     for result in shown_results(item):
@@ -317,9 +318,14 @@ def _folded(losses: Losses, target: Target, digest: bytes) -> Folded:
 
 
 def _images(item: Item) -> int:
-    blocks = sum(1 for b in item.blocks if block_head(b).type == "image")
-    own = blocks if item.kind == "input" else 0
+    own = sum(map(_is_image_block, item.blocks)) if item.kind == "input" else 0
     return own + sum(1 for r in shown_results(item) for p in r.parts if _is_image(p))
+
+
+def _is_image_block(block: bytes) -> bool:
+    """Whether a block is an image that is sent."""
+    head = block_head(block)
+    return head.type == "image" and not is_refused(block, head)
 
 
 def _is_image(part: Text | Artifact) -> bool:

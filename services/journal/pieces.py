@@ -10,14 +10,15 @@ import re
 from typing import Any, NamedTuple, cast
 
 from foundation import canonical
+from foundation.artifacts import IMAGE_BASE64_MAX, IMAGE_BYTES_MAX
 from services.journal.images import sniff
 from services.journal.redaction import Redactor
 
-IMAGE_BYTES_MAX = 5 * 1024 * 1024
 IMAGE_EDGE_MAX = 2000
 _DIGITS_MAX = 4_000
 """Python refuses to read longer integers; they are text in canonical JSON anyway."""
 
+_TOO_LARGE = "it is larger than 3.75 MiB"
 _INLINE_CHARS_MIN = 512
 _INLINE = re.compile(rf"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{{{_INLINE_CHARS_MIN},}}={{0,2}}")
 _INLINE_IMAGE = re.compile(r"iVBORw0KGg|/9j/|_9j_|R0lGOD|UklGR")
@@ -117,8 +118,8 @@ def _image(source: dict[str, object]) -> Piece:
     data = source.get("data")
     if source.get("type") != "base64" or not isinstance(data, str):
         return _no_image(_elsewhere(source))
-    if len(data) > (IMAGE_BYTES_MAX + 2) // 3 * 4:
-        return _no_image("it is larger than 5 MiB")
+    if len(data) > IMAGE_BASE64_MAX:
+        return _no_image(_TOO_LARGE)
     try:
         body = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -128,7 +129,7 @@ def _image(source: dict[str, object]) -> Piece:
 
 def _picture(body: bytes) -> Piece:
     if len(body) > IMAGE_BYTES_MAX:
-        return _no_image("it is larger than 5 MiB")
+        return _no_image(_TOO_LARGE)
     sniffed = sniff(body)
     if sniffed is None:
         return _no_image("it is not PNG, JPEG, WebP or GIF")

@@ -61,22 +61,33 @@ LIMIT, WINDOW = "compaction_limit_reached_error", "model_request_failed_error"
 async def test_a_first_message_with_an_image_of_5_mb_does_not_end_the_session(
     running_system: System,
 ) -> None:
-    """The provider takes images of 5 MB as base64: one that has them as bytes is left out."""
+    """The provider takes images of 5 MB as base64: one that has them as bytes is left out, and
+    costs neither a request nor the images beside it."""
     chat = await Chat.open(running_system, model="offline")
     large = picture(length=5 * 2**20)
-    events = await tell(chat, user("What is this?", large))
+    fits = picture(length=3_932_160)
+    for said in (["What is this?", large], ["And this?", fits], [large, picture()], ["Thank you"]):
+        events = await tell(chat, user(*said))
+        assert stop_of(events[-1]) == "end_turn"
+    asked = await newest(chat, 0)
+    assert statuses(asked) == [200] * 4
+    assert [one.body.count(b'"type":"image"') for one in asked] == [0, 1, 2, 2]
+    assert [one.body.count(b"left out here") for one in asked] == [1, 1, 2, 2]
+    history = await chat.history()
+    assert (errors(history), types_of(history).count(COMPACTED)) == ([], 0)
+    await check_overflows(chat)
+
+
+async def test_an_image_with_edges_that_are_too_long_does_not_end_the_session(
+    running_system: System,
+) -> None:
+    """What else the provider finds too large is left out when it says so."""
+    chat = await Chat.open(running_system, model="offline")
+    events = await tell(chat, user("What is this?", picture(9_000, 10)))
     assert stop_of(events[-1]) == "end_turn"
     assert statuses(await newest(chat, 0)) == [400, 200]
     assert "left out" in (await newest(chat, 1))[0].body.decode()
-    fits = picture(length=3_932_160)
-    events = await tell(chat, user("And this?", fits))
-    assert stop_of(events[-1]) == "end_turn"
-    events = await tell(chat, user("Thank you"))
-    asked = await newest(chat, 2)
-    assert statuses(asked) == [200, 200]
-    assert [one.body.count(b'"type":"image"') for one in asked] == [1, 1]
-    history = await chat.history()
-    assert (errors(history), types_of(history).count(COMPACTED)) == ([], 0)
+    assert errors(await chat.history()) == []
     await check_overflows(chat)
 
 

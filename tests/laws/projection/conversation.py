@@ -26,6 +26,7 @@ TOOL_WORDS = st.text(st.characters(exclude_categories=[]), max_size=12)
 SIZES = st.sampled_from((0, 700, 3_000, 9_000, 9_000, 20_000))
 SMALL = 700
 IMAGES = ("image/png", "image/jpeg")
+MOST = expected.IMAGE_MAX
 IDS = st.sampled_from((["a"], ["a", "b"], ["a", "b", "a"]))
 ACCIDENTS = ("none", "none", "none", "crash", "rival", "twin", "silence")
 
@@ -280,5 +281,5 @@ class Conversation(RuleBasedStateMachine):
         if data.draw(st.integers(0, 7)):
             self.memory.artifacts.bodies[id] = f"bytes of {id}".encode()
         part = {"artifact_id": id, "kind": "artifact", "media_type": media, "sha256": "0" * 64}
-        size = data.draw(st.sampled_from((5 * 2**20, 5 * 2**20, 1)))
+        size = data.draw(st.sampled_from((MOST, MOST, MOST + 1, 1)))
         return part | {"size": size, "h": 9, "w": 9}

@@ -19,6 +19,7 @@ Json = dict[str, Any]
 Place = tuple[int, int]
 """A transcript entry, and its part: the block of a call; -1 for an input."""
 
+IMAGE_MAX = 3_932_160
 IMAGE_BUDGET = 12 * 2**20
 OMITTED = "(something was left out here to make the request fit)"
 UNREADABLE_INPUT = "(this message cannot be shown)"
@@ -188,7 +189,8 @@ class _Expected:
         if part["kind"] == "text":
             return {"type": "text", "text": part["text"]}
         is_image = part["media_type"].startswith("image/")
-        if not is_image or self.image_bytes + part["size"] > IMAGE_BUDGET:
+        fits = part["size"] <= IMAGE_MAX and self.image_bytes + part["size"] <= IMAGE_BUDGET
+        if not is_image or not fits:
             named = Artifact(
                 part["artifact_id"],
                 part["media_type"],

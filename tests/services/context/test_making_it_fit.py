@@ -11,6 +11,7 @@ from counterfoil.context.v1 import context_pb2 as pb
 from counterfoil.journal.v1.journal_pb2 import Projection
 from counterfoil.types.v1 import runtime_pb2
 
+from foundation.artifacts import IMAGE_BYTES_MAX
 from services.context import summary
 from services.context.cache import WarmCache
 from tests.services.context.conftest import Bench, runtime
@@ -136,9 +137,28 @@ async def test_a_long_turn_is_cut_through_and_its_input_stays(bench: Bench) -> N
     assert messages[2]["role"] == "assistant"
 
 
+def image_of(size: int) -> bytes:
+    """An image block of an input whose image has so many bytes."""
+    block = b'{"type":"image","source":{"type":"base64","media_type":"image/png","data":"%b"}}'
+    return block % base64.b64encode(b"\x89PNG".ljust(size, b"\0"))
+
+
+async def test_an_image_that_no_provider_takes_is_left_out_alone(bench: Bench) -> None:
+    """It was never sent, so nothing is recorded; and there is nothing to leave out after that."""
+    await bench.ask(image_of(IMAGE_BYTES_MAX + 1), image_of(IMAGE_BYTES_MAX), text("what is it"))
+    prepared = await bench.prepare()
+    said = json.loads(prepared.body)["messages"][0]["content"]
+    assert [block["type"] for block in said] == ["text", "image", "text"]
+    assert "left out here" in said[0]["text"]
+    assert prepared.snapshot.input_tokens_estimate < 3_000
+    again = await bench.prepare(number=2, overflowed_snapshot_id=prepared.snapshot.id)
+    said = json.loads(again.body)["messages"][0]["content"]
+    assert ["left out" in block["text"] for block in said] == [True, True, False]
+    await all_rebuild(bench, {p.snapshot.id: p.body for p in (prepared, again)})
+
+
 async def test_a_first_message_with_a_large_image_is_sent(bench: Bench) -> None:
-    image = b'{"type":"image","source":{"type":"base64","media_type":"image/png","data":"%b"}}'
-    await bench.ask(image % base64.b64encode(b"\x89PNG" + bytes(5 * 2**20 - 4)), text("what is it"))
+    await bench.ask(image_of(IMAGE_BYTES_MAX), text("what is it"))
     prepared = await bench.prepare()
     assert prepared.snapshot.input_tokens_estimate < 3_000
     # The provider refuses it all the same: the image is left out, and the session lives on.
