@@ -40,7 +40,7 @@ class Concluder:
         if received.state != State.RECEIVED:
             return received
         given = Outcome(raw, (await self._projecting.keep(key, {id: planned}))[id])
-        first = drafts.conclude_received(id, given.projected)
+        first = drafts.conclude_received(id, given)
         return await self._say(Step.COMPLETE, request, given, first)
 
     async def _say(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from counterfoil.journal.v1 import journal_pb2 as pb
@@ -9,11 +10,20 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
 from services.journal.projection import Projected, may_have_run, not_run
+from services.journal.raws import is_large, is_same, lasting
 from services.journal.rows import Kept, Outcome, Role, Source, StoredOperation
 from services.journal.states import Effect, State, Step, decide
 
 Raws = Mapping[tuple[str, Role], bytes]
-"""Serialized outcomes by operation and role, as far as they are stored."""
+"""What is kept of raw outcomes, by operation and role; see `raws`."""
+
+
+class Shortened(NamedTuple):
+    """A stored raw outcome of which only the digest is kept from now on."""
+
+    operation_id: str
+    role: Role
+    raw: bytes
 
 
 class Move(NamedTuple):
@@ -31,6 +41,7 @@ class Draft:
     moves: list[Move] = field(default_factory=list[Move])
     births: list[tuple[str, State]] = field(default_factory=list[tuple[str, State]])
     kept: list[Kept] = field(default_factory=list[Kept])
+    shortened: list[Shortened] = field(default_factory=list[Shortened])
 
     @property
     def is_empty(self) -> bool:
@@ -40,7 +51,7 @@ class Draft:
     @property
     def one(self) -> tuple[Move, Kept] | None:
         """The move of one operation and the outcome that it keeps, when there is nothing else."""
-        if len(self.moves) != 1 or len(self.kept) != 1 or self.births:
+        if len(self.moves) != 1 or len(self.kept) != 1 or self.births or self.shortened:
             return None
         move, kept = self.moves[0], self.kept[0]
         is_one = move.before is not move.after and move.operation_id == kept.operation_id
@@ -54,14 +65,24 @@ class Draft:
             self.moves.append(Move(operation_id, before, after))
 
     def keep_late(self, operation: StoredOperation, source: Source, raw: bytes) -> None:
-        """Keep an outcome beside the decided one."""
-        self.moves.append(Move(operation.operation_id, operation.state, operation.state))
-        self.kept.append(Kept(operation.operation_id, Role.LATE, source, raw, None))
+        """Keep an outcome beside the decided one. What an executor says of an ambiguous call is to
+        be told first."""
+        id, state = operation.operation_id, operation.state
+        is_to_be_told = state is State.AMBIGUOUS and source is Source.EXECUTOR
+        self.moves.append(Move(id, state, state))
+        kept = raw if is_to_be_told else lasting(raw)
+        self.kept.append(Kept(id, Role.LATE, source, kept, None))
 
-    def note(self, operation_id: str) -> None:
+    def note(self, operation_id: str, raws: Raws = MappingProxyType({})) -> None:
         """Record that history tells of an ambiguous operation's late outcome."""
+        self.shorten(operation_id, Role.LATE, raws.get((operation_id, Role.LATE)))
         self.moves.append(Move(operation_id, State.AMBIGUOUS, State.AMBIGUOUS))
         self.kept.append(Kept(operation_id, Role.NOTED, Source.CLOSURE, None, None))
+
+    def shorten(self, operation_id: str, role: Role, raw: bytes | None) -> None:
+        """Keep only the digest of a stored raw outcome, if it is large."""
+        if raw is not None and is_large(raw):
+            self.shortened.append(Shortened(operation_id, role, lasting(raw)))
 
 
 def refused(operation_id: str, why: str) -> Failure:
@@ -94,18 +115,26 @@ def conclude_started(step: Step, operation_id: str, outcome: Outcome) -> Draft:
     draft = Draft()
     _, after = decide(step, State.STARTED)
     draft.move(operation_id, State.STARTED, after)
-    role = Role.RECEIPT if step is Step.RECEIVE else Role.DECIDED
-    draft.kept.append(Kept(operation_id, role, Source.EXECUTOR, *outcome))
+    if step is Step.RECEIVE:
+        kept = Kept(operation_id, Role.RECEIPT, Source.EXECUTOR, *outcome)
+    else:
+        kept = _decided_kept(operation_id, Source.EXECUTOR, outcome)
+    draft.kept.append(kept)
     return draft
 
 
-def conclude_received(operation_id: str, projected: Projected | None) -> Draft:
+def _decided_kept(operation_id: str, source: Source, outcome: Outcome) -> Kept:
+    return Kept(operation_id, Role.DECIDED, source, lasting(outcome.raw), outcome.projected)
+
+
+def conclude_received(operation_id: str, outcome: Outcome) -> Draft:
     """An executor's outcome that is the same as its receipt."""
     draft = Draft()
     _, after = decide(Step.COMPLETE, State.RECEIVED)
     draft.move(operation_id, State.RECEIVED, after)
     # The receipt is the raw outcome; it is not stored twice.
-    draft.kept.append(Kept(operation_id, Role.DECIDED, Source.EXECUTOR, None, projected))
+    draft.kept.append(Kept(operation_id, Role.DECIDED, Source.EXECUTOR, None, outcome.projected))
+    draft.shorten(operation_id, Role.RECEIPT, outcome.raw)
     return draft
 
 
@@ -127,9 +156,9 @@ def conclude(step: Step, operation: StoredOperation, outcome: Outcome, raws: Raw
     if effect is Effect.LATE or operation.source == Source.CLIENT:
         _keep_executors_late(draft, operation, outcome.raw, raws)
         return draft
-    if _executors(id, raws) != outcome.raw:
+    if not is_same(_executors(id, raws), outcome.raw):
         raise mismatch(id, "outcome")
-    return conclude_received(id, outcome.projected) if effect is Effect.MOVE else draft
+    return conclude_received(id, outcome) if effect is Effect.MOVE else draft
 
 
 def answer(
@@ -140,14 +169,16 @@ def answer(
     effect, after = decide(Step.ANSWER, state)
     if effect is Effect.MOVE:
         draft.move(operation_id, state, after)
-        draft.kept.append(Kept(operation_id, Role.DECIDED, Source.CLIENT, *given))
+        draft.kept.append(_decided_kept(operation_id, Source.CLIENT, given))
         receipt = raws.get((operation_id, Role.RECEIPT))
+        draft.shorten(operation_id, Role.RECEIPT, receipt)
         if receipt is not None and receipt != given.raw:
-            draft.kept.append(Kept(operation_id, Role.LATE, Source.EXECUTOR, receipt, None))
+            late = Kept(operation_id, Role.LATE, Source.EXECUTOR, lasting(receipt), None)
+            draft.kept.append(late)
         return
     if operation is None or operation.has_late_outcome or operation.redaction is not None:
         return
-    if _decided(operation_id, raws) != given.raw:
+    if not is_same(_decided(operation_id, raws), given.raw):
         draft.keep_late(operation, Source.CLIENT, given.raw)
 
 
@@ -157,9 +188,10 @@ def close(
     operation: StoredOperation | None,
     kind: int,
     receipts: Mapping[str, Projected],
+    raws: Raws,
 ) -> None:
     """Add a closure. `kind` is that of an operation that has no row; `receipts` are the projected
-    receipts of operations that have no outcome yet."""
+    receipts of operations that have no outcome yet, `raws` has them as they came."""
     state = State.ABSENT if operation is None else operation.state
     effect, after = decide(Step.CLOSE, state)
     if effect is not Effect.MOVE:
@@ -169,6 +201,7 @@ def close(
         return
     source, projected = _closure(operation_id, after, receipts)
     draft.kept.append(Kept(operation_id, Role.DECIDED, source, None, projected))
+    draft.shorten(operation_id, Role.RECEIPT, raws.get((operation_id, Role.RECEIPT)))
 
 
 def _closure(
@@ -183,12 +216,12 @@ def _closure(
 
 def _keep_executors_late(draft: Draft, operation: StoredOperation, raw: bytes, raws: Raws) -> None:
     id = operation.operation_id
-    if raw == _decided(id, raws):
+    if is_same(_decided(id, raws), raw):
         return
     late = raws.get((id, Role.LATE))
     if late is None:
         draft.keep_late(operation, Source.EXECUTOR, raw)
-    elif late != raw:
+    elif not is_same(late, raw):
         raise mismatch(id, "late outcome")
 
 

@@ -110,7 +110,7 @@ class Records:
         return [self.vault.show(one) for one in found]
 
     async def raws(self, ids: Sequence[str]) -> dict[tuple[str, Role], bytes]:
-        """The raw outcomes of operations."""
+        """What is kept of the raw outcomes of operations."""
         rows = await self._db.fetch(store.RAWS, *self.key, list(ids))
         found: dict[tuple[str, Role], bytes] = {}
         for row in rows:
@@ -180,6 +180,9 @@ class Records:
             [vault.sealed_raw(k) for k in draft.kept],
             [vault.sealed_projection(k) for k in draft.kept],
             [k.redactor for k in draft.kept],
+            [s.operation_id for s in draft.shortened],
+            [s.role for s in draft.shortened],
+            [vault.seal_raw(s.operation_id, s.role, s.raw) for s in draft.shortened],
             weight=sum(len(k.raw or b"") for k in draft.kept),
         )
         if not rows or rows[0]["born"] < len(draft.births):

@@ -3,7 +3,7 @@ shown, neither to the model nor to the public.
 
 Patterns come from the file that COUNTERFOIL_REDACTION_FILE names: UTF-8, one regular expression of
 Python's `re` a line; empty lines and lines that begin with `#` are skipped. The raw outcome stays
-as it was, sealed in the journal.
+as it was, sealed in the journal, as long as it is kept (`raws`).
 """
 
 import re

@@ -63,6 +63,7 @@ class Kept(NamedTuple):
     role: Role
     source: Source
     raw: bytes | None
+    """What is kept of the raw outcome; see `raws`."""
     projected: Projected | None
 
     @property
@@ -192,11 +193,14 @@ class Vault:
         """The raw outcome of a row to be."""
         if kept.raw is None:
             return None
-        identity = ("outcomes.raw", *self._key, kept.operation_id, kept.role)
-        return self._ring.seal(kept.raw, *identity)
+        return self.seal_raw(kept.operation_id, kept.role, kept.raw)
+
+    def seal_raw(self, operation_id: str, role: Role, raw: bytes) -> bytes:
+        """What is kept of a raw outcome."""
+        return self._ring.seal(raw, "outcomes.raw", *self._key, operation_id, role)
 
     def open_raw(self, operation_id: str, role: Role, sealed: bytes) -> bytes:
-        """Undo `sealed_raw`."""
+        """Undo `seal_raw`."""
         return self._open(sealed, operation_id, "outcomes.raw", *self._key, operation_id, role)
 
     def sealed_projection(self, kept: Kept) -> bytes | None:

@@ -72,7 +72,8 @@ outcomes = sa.Table(
     sa.Column("role", sa.SmallInteger, primary_key=True, autoincrement=False),
     # rows.Source: executor, client, closure.
     sa.Column("source", sa.SmallInteger, nullable=False),
-    # Sealed; null where the receipt is the raw outcome, where there is none, or when erased.
+    # Sealed; null where the receipt is the raw outcome, where there is none, or when erased. Of a
+    # large one, once it is decided, the digest: see raws.
     sa.Column("raw", sa.LargeBinary),
     # Sealed; null of receipts and late outcomes, or when erased.
     sa.Column("projection", sa.LargeBinary),

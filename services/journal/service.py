@@ -197,7 +197,7 @@ class Journal(JournalServiceServicer):
             receipts.update(await self._projecting.received(records.key, unknown))
             draft = Draft()
             for id in wanted:
-                drafts.close(draft, id, seen.operations.get(id), request.kind, receipts)
+                drafts.close(draft, id, seen.operations.get(id), request.kind, receipts, raws)
             return draft
 
         shown = await self._settle(
@@ -232,9 +232,9 @@ class Journal(JournalServiceServicer):
         wanted = list(request.operation_ids)
         _check_distinct(wanted, "operation_ids")
         records, epoch = self._records(request.fence), request.fence.epoch
-        draft = Draft()
+        raws, draft = await records.raws(wanted), Draft()
         for id in wanted:
-            draft.note(id)
+            draft.note(id, raws)
         for _ in range(TRIES):
             seen = await records.see(wanted)
             seen.admit(records.key, epoch)

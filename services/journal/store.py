@@ -194,7 +194,8 @@ RETURNING o.operation_id, o.kind, o.state, o.turn_id, o.round, o.attempt_epoch, 
 
 # Moves operations that were seen in a state ($5, $6 → $7), all or none, and creates closed ones
 # that have no row ($9, $10). $8: the nonce that they must have been started with, or null.
-# Outcomes of an operation that somebody else created meanwhile are left out.
+# Outcomes of an operation that somebody else created meanwhile are left out. Of raw outcomes that
+# nobody needs any more the digest takes the place ($22 to $24).
 DECIDE = """
 WITH fence AS (
     INSERT INTO journal.fences AS f (workspace_id, session_id, thread_id, epoch_max, is_deleted)
@@ -241,8 +242,13 @@ WITH fence AS (
         $21::text[]) AS k(operation_id, role, source, raw, projection, redactor)
     WHERE k.operation_id = ANY($5) OR k.operation_id IN (SELECT operation_id FROM born)
     ON CONFLICT DO NOTHING
+), shortened AS (
+    UPDATE journal.outcomes d SET raw = s.raw
+    FROM granted, unnest($22::text[], $23::smallint[], $24::bytea[]) AS s(operation_id, role, raw)
+    WHERE d.workspace_id = $1 AND d.session_id = $2 AND d.thread_id = $3
+      AND d.operation_id = s.operation_id AND d.role = s.role AND d.raw IS NOT NULL
 )
-SELECT $22::integer AS call, (SELECT count(*) FROM born) AS born, held.*
+SELECT $25::integer AS call, (SELECT count(*) FROM born) AS born, held.*
 FROM granted LEFT JOIN held ON TRUE
 """
 
