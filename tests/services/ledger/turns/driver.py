@@ -11,18 +11,17 @@ from typing import Any, cast
 from counterfoil.ledger.v1 import (
     agent_events_pb2,
     client_events_pb2,
-    content_pb2,
     events_pb2,
     session_events_pb2,
     session_pb2,
     turn_pb2,
 )
-from counterfoil.registry.v1 import agent_pb2, environment_pb2, registry_pb2, registry_pb2_grpc
-from counterfoil.tools.v1 import tools_pb2, tools_pb2_grpc
-from counterfoil.types.v1 import reference_pb2, runtime_pb2, usage_pb2
+from counterfoil.registry.v1 import registry_pb2_grpc
+from counterfoil.tools.v1 import tools_pb2_grpc
+from counterfoil.types.v1 import reference_pb2, usage_pb2
 
 from foundation import ids
-from foundation.errors import Failure, not_found
+from foundation.errors import Failure
 from foundation.rpc.context import CallContext, serving
 from foundation.storage import Database, SealRing
 from services.ledger import session_store
@@ -39,54 +38,20 @@ from services.ledger.session_pages import SessionPages
 from services.ledger.sessions import Sessions
 from services.ledger.stream import Hub
 from services.ledger.verify import Verifier
+from tests.services.ledger.turns.events import (
+    message,
+    result,
+    short,
+    text_block,
+    use,
+)
+from tests.services.ledger.turns.neighbours import AGENT, ENVIRONMENT, Registry, Tools
 
 WORKSPACE = ids.derived("workspace", "ours")
 FOREIGN = ids.derived("workspace", "theirs")
-AGENT = ids.derived("agent", "clerk")
-ENVIRONMENT = ids.derived("environment", "office")
 
-CUSTOM = runtime_pb2.TOOL_OWNER_CLIENT_CUSTOM
-PLATFORM = runtime_pb2.TOOL_OWNER_PLATFORM_MANAGED
-ALLOW = runtime_pb2.TOOL_POLICY_ALWAYS_ALLOW
-ASK = runtime_pb2.TOOL_POLICY_ALWAYS_ASK
 NO_REASON = session_events_pb2.STOP_REASON_TYPE_UNSPECIFIED
 END_TURN = session_events_pb2.STOP_REASON_TYPE_END_TURN
-
-
-class Registry:
-    """Knows one agent and one environment."""
-
-    async def ResolveDefinitions(
-        self, request: registry_pb2.ResolveDefinitionsRequest
-    ) -> registry_pb2.ResolveDefinitionsResponse:
-        if request.agent_id != AGENT:
-            raise not_found("agent", request.agent_id)
-        agent = agent_pb2.Agent(
-            id=AGENT, name="clerk", version=2, model=agent_pb2.ModelConfig(id="model-1")
-        )
-        return registry_pb2.ResolveDefinitionsResponse(
-            agent=agent, environment=environment_pb2.Environment(id=ENVIRONMENT)
-        )
-
-    async def OverrideAgent(
-        self, request: registry_pb2.OverrideAgentRequest
-    ) -> registry_pb2.OverrideAgentResponse:
-        agent = agent_pb2.SessionAgent()
-        agent.CopyFrom(request.agent)
-        agent.ClearField("tools")
-        agent.tools.extend(request.overrides.tools)
-        return registry_pb2.OverrideAgentResponse(agent=agent)
-
-
-class Tools:
-    """Resolves every agent to one model without tools."""
-
-    async def ResolveRuntime(
-        self, request: tools_pb2.ResolveRuntimeRequest
-    ) -> tools_pb2.ResolveRuntimeResponse:
-        return tools_pb2.ResolveRuntimeResponse(
-            runtime=runtime_pb2.SessionRuntime(model=request.agent.model.id, system="be kind")
-        )
 
 
 @dataclass
@@ -304,7 +269,7 @@ class Turn:
                 name=f"tool_{index}",
             )
             self.calls.append(call)
-            events.append(_use(call))
+            events.append(use(call))
         return turn_pb2.AppendRoundRequest(
             fence=self.fence,
             turn_id=self.id,
@@ -406,89 +371,6 @@ async def open_ledger(dsn: str, **options: Any) -> AsyncGenerator[Ledger]:
         await dispatcher.close()
         hub.close()
         await db.close()
-
-
-def text_block(text: str) -> content_pb2.ContentBlock:
-    return content_pb2.ContentBlock(text=content_pb2.TextBlock(text=text))
-
-
-def message(text: str) -> client_events_pb2.ClientEvent:
-    return client_events_pb2.ClientEvent(
-        user_message=client_events_pb2.UserMessage(content=[text_block(text)])
-    )
-
-
-def system(text: str) -> client_events_pb2.ClientEvent:
-    return client_events_pb2.ClientEvent(
-        system_message=client_events_pb2.SystemMessage(content=[text_block(text)])
-    )
-
-
-def interrupt(thread_id: str | None = None) -> client_events_pb2.ClientEvent:
-    return client_events_pb2.ClientEvent(
-        user_interrupt=client_events_pb2.UserInterrupt(session_thread_id=thread_id)
-    )
-
-
-def custom_result(
-    call: turn_pb2.RoundCall | str, text: str = "42"
-) -> client_events_pb2.ClientEvent:
-    use_id = call if isinstance(call, str) else call.use_event_id
-    given = client_events_pb2.UserCustomToolResult(
-        custom_tool_use_id=use_id, content=[text_block(text)]
-    )
-    return client_events_pb2.ClientEvent(user_custom_tool_result=given)
-
-
-def confirm(
-    call: turn_pb2.RoundCall | str, *, deny: str | None = None
-) -> client_events_pb2.ClientEvent:
-    use_id = call if isinstance(call, str) else call.use_event_id
-    allow, refuse = (
-        client_events_pb2.CONFIRMATION_RESULT_ALLOW,
-        client_events_pb2.CONFIRMATION_RESULT_DENY,
-    )
-    given = client_events_pb2.UserToolConfirmation(
-        tool_use_id=use_id, result=allow if deny is None else refuse, deny_message=deny
-    )
-    return client_events_pb2.ClientEvent(user_tool_confirmation=given)
-
-
-def result(call: turn_pb2.RoundCall, text: str, is_error: bool) -> turn_pb2.CallResult:
-    id_ = ids.derived("event", "result", call.operation_id)
-    content = [text_block(text)]
-    if call.owner == CUSTOM:
-        custom = client_events_pb2.UserCustomToolResult(
-            custom_tool_use_id=call.use_event_id, content=content, is_error=is_error
-        )
-        event = events_pb2.Event(id=id_, user_custom_tool_result=custom)
-    else:
-        given = agent_events_pb2.AgentToolResult(
-            tool_use_id=call.use_event_id, content=content, is_error=is_error
-        )
-        event = events_pb2.Event(id=id_, agent_tool_result=given)
-    return turn_pb2.CallResult(operation_id=call.operation_id, event=event)
-
-
-def short(entry: dict[str, Any]) -> str:
-    name = str(entry["type"])
-    if entry["processed_at"] is None:
-        return f"{name}?"
-    if name == "session.status_idle":
-        reason = entry["stop_reason"]
-        waiting = len(reason.get("event_ids", ()))
-        return f"{name} {reason['type']}" + (f" {waiting}" if waiting else "")
-    return name
-
-
-def _use(call: turn_pb2.RoundCall) -> events_pb2.Event:
-    if call.owner == CUSTOM:
-        custom = agent_events_pb2.AgentCustomToolUse(name=call.name, input=b"{}")
-        return events_pb2.Event(id=call.use_event_id, agent_custom_tool_use=custom)
-    return events_pb2.Event(
-        id=call.use_event_id,
-        agent_tool_use=agent_events_pb2.AgentToolUse(name=call.name, input=b"{}"),
-    )
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -6,20 +6,16 @@ import pytest
 from counterfoil.ledger.v1 import client_events_pb2, content_pb2, turn_pb2
 
 from foundation.errors import Failure, name_of
-from tests.services.ledger.turns.driver import (
+from tests.services.ledger.turns.driver import FOREIGN, Ledger, Runner, Turn, reason_of
+from tests.services.ledger.turns.events import (
     ALLOW,
     ASK,
     CUSTOM,
-    FOREIGN,
     PLATFORM,
-    Ledger,
-    Runner,
-    Turn,
     confirm,
     custom_result,
     interrupt,
     message,
-    reason_of,
     system,
 )
 

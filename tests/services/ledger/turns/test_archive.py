@@ -8,7 +8,7 @@ from counterfoil.ledger.v1 import session_pb2, turn_pb2
 from services.ledger import archive, claiming
 from services.ledger.lane import TAKEOVERS_MAX, Call, Ended, Lane, Session, Thread, Turn
 from services.ledger.log_writer import LogHead
-from tests.services.ledger.turns.driver import ALLOW, ASK, CUSTOM, PLATFORM
+from tests.services.ledger.turns.events import ALLOW, ASK, CUSTOM, PLATFORM
 
 DONE = turn_pb2.TURN_STATE_DONE
 IDLE = session_pb2.SESSION_STATUS_IDLE

@@ -9,16 +9,8 @@ from foundation import failpoints, ids
 from foundation.rpc.context import CallContext, serving
 from foundation.storage import CommitUnknown
 from services.ledger import lane_store
-from tests.services.ledger.turns.driver import (
-    ALLOW,
-    PLATFORM,
-    WORKSPACE,
-    Ledger,
-    Turn,
-    interrupt,
-    message,
-    open_ledger,
-)
+from tests.services.ledger.turns.driver import WORKSPACE, Ledger, Turn, open_ledger
+from tests.services.ledger.turns.events import ALLOW, PLATFORM, interrupt, message
 from tests.services.ledger.turns.test_leases import again
 
 COMPACTED = "agent.thread_context_compacted"

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from counterfoil.ledger.v1 import client_events_pb2, session_events_pb2, session_pb2, turn_pb2
-from counterfoil.types.v1 import usage_pb2
+from counterfoil.types.v1 import reference_pb2, usage_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +22,8 @@ from services.ledger import admission, barrier, claiming, commits, interrupt, no
 from services.ledger.lane import OVER, Call, Ended, Lane, Session, Source, Thread, Turn
 from services.ledger.log_row import KIND_MARK, KIND_QUEUED
 from services.ledger.log_writer import LogHead
-from tests.services.ledger.turns import driver
-from tests.services.ledger.turns.driver import ALLOW, ASK, CUSTOM, PLATFORM
+from tests.services.ledger.turns import events
+from tests.services.ledger.turns.events import ALLOW, ASK, CUSTOM, PLATFORM
 
 DONE = turn_pb2.TURN_STATE_DONE
 PARKED = turn_pb2.TURN_STATE_PARKED
@@ -174,13 +174,13 @@ class World:
             return
         call = self.random.choice(waiting)
         if call.client_owned:
-            events = [driver.custom_result(call.use_event_id)]
+            sent = [events.custom_result(call.use_event_id)]
             if self.random.random() < 0.3:
-                events.append(driver.system("note"))
-            self.client(*events)
+                sent.append(events.system("note"))
+            self.client(*sent)
         else:
             deny = self.random.choice([None, "no"])
-            self.client(driver.confirm(call.use_event_id, deny=deny))
+            self.client(events.confirm(call.use_event_id, deny=deny))
 
     def claim(self) -> None:
         self.now += timedelta(seconds=1)
@@ -242,7 +242,7 @@ class Owner:
         world = self.world
         world.attempts += 1
         number = turn.round + 1
-        attempt = driver.reference_pb2.Attempt(epoch=self.epoch, number=world.attempts)
+        attempt = reference_pb2.Attempt(epoch=self.epoch, number=world.attempts)
         span = ids.derived("event", "span", turn.turn_id, number, self.epoch, world.attempts)
         begin = turn_pb2.BeginRoundRequest(round=number, attempt=attempt, span_event_id=span)
         if not rounds.begin(world.lane, turn, begin, compacted=False):
@@ -282,12 +282,12 @@ class Owner:
             kind = turn_pb2.COMMIT_KIND_DONE
         request = turn_pb2.AppendRoundRequest(
             round=entry.round,
-            attempt=driver.reference_pb2.Attempt(
+            attempt=reference_pb2.Attempt(
                 epoch=max(1, turn.attempt_epoch), number=max(1, turn.attempt_number)
             ),
             answer_entry_id=_id(entry),
             answer_digest=_digest(entry),
-            events=[driver._use(call) for call in entry.calls],
+            events=[events.use(call) for call in entry.calls],
             calls=entry.calls,
             span_event_id=turn.span_event_id or "",
             usage=self.world.usage(turn),
@@ -337,7 +337,7 @@ class Owner:
         results: list[turn_pb2.CallResult] = []
         stored: dict[str, bytes] = {}
         for call in calls:
-            results.append(driver.result(call, "x", is_error=True))
+            results.append(events.result(call, "x", is_error=True))
             position = known[call.operation_id].result_position
             if position is not None:
                 stored[call.operation_id] = self.world.bodies[position]
@@ -392,10 +392,10 @@ def test_random_schedules(seed: int) -> None:
         chance = world.random.random()
         if chance < 0.06 and messages:
             messages -= 1
-            world.client(driver.message("go"))
+            world.client(events.message("go"))
         elif chance < 0.12 and interrupts:
             interrupts -= 1
-            world.client(driver.interrupt())
+            world.client(events.interrupt())
         elif chance < 0.25:
             world.answer()
         elif chance < 0.25 + losses:
@@ -414,7 +414,7 @@ def test_random_schedules(seed: int) -> None:
 
 def _drain(world: World) -> None:
     """Nothing dies any more: everything must end."""
-    world.client(driver.message("last"))
+    world.client(events.message("last"))
     for _ in range(2000):
         world.answer()
         front = world.lane.front

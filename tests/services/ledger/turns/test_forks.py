@@ -11,18 +11,15 @@ from foundation import ids
 from foundation.rpc.context import CallContext, serving
 from services.ledger import session_store
 from tests.services.ledger.turns.driver import (
-    ALLOW,
-    CUSTOM,
     FOREIGN,
     WORKSPACE,
     Ledger,
     Runner,
     Turn,
     eventually,
-    interrupt,
-    message,
     reason_of,
 )
+from tests.services.ledger.turns.events import ALLOW, CUSTOM, interrupt, message
 
 SETTLED = turn_pb2.COMMIT_KIND_SETTLED
 

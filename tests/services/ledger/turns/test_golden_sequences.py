@@ -2,16 +2,15 @@
 
 from counterfoil.ledger.v1 import session_pb2, turn_pb2
 
-from tests.services.ledger.turns.driver import (
+from tests.services.ledger.turns.driver import Ledger, reason_of
+from tests.services.ledger.turns.events import (
     ALLOW,
     ASK,
     CUSTOM,
     PLATFORM,
-    Ledger,
     confirm,
     custom_result,
     message,
-    reason_of,
     system,
 )
 

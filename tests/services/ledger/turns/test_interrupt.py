@@ -4,17 +4,16 @@ import pytest
 from counterfoil.ledger.v1 import turn_pb2
 
 from foundation.outcomes import NOT_RUN_TEXT
-from tests.services.ledger.turns.driver import (
+from tests.services.ledger.turns.driver import Ledger, reason_of
+from tests.services.ledger.turns.events import (
     ALLOW,
     ASK,
     CUSTOM,
     PLATFORM,
-    Ledger,
     confirm,
     custom_result,
     interrupt,
     message,
-    reason_of,
     system,
 )
 

@@ -11,7 +11,8 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation import failpoints
 from foundation.errors import Failure
-from tests.services.ledger.turns.driver import Ledger, custom_result, message, open_ledger
+from tests.services.ledger.turns.driver import Ledger, open_ledger
+from tests.services.ledger.turns.events import custom_result, message
 
 
 @pytest.fixture

@@ -9,18 +9,20 @@ from foundation import failpoints
 from foundation.storage import CommitUnknown, Unavailable
 from services.ledger import admission, lease_store
 from tests.services.ledger.turns.driver import (
-    ALLOW,
-    CUSTOM,
-    PLATFORM,
     Ledger,
     Runner,
     Turn,
-    custom_result,
     eventually,
-    interrupt,
-    message,
     open_ledger,
     reason_of,
+)
+from tests.services.ledger.turns.events import (
+    ALLOW,
+    CUSTOM,
+    PLATFORM,
+    custom_result,
+    interrupt,
+    message,
 )
 
 PARK = turn_pb2.COMMIT_KIND_PARKED

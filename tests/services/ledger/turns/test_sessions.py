@@ -20,18 +20,9 @@ from services.ledger import (
     session_store,
     tables,
 )
-from tests.services.ledger.turns.driver import (
-    AGENT,
-    ALLOW,
-    CUSTOM,
-    ENVIRONMENT,
-    WORKSPACE,
-    Ledger,
-    custom_result,
-    interrupt,
-    message,
-    reason_of,
-)
+from tests.services.ledger.turns.driver import WORKSPACE, Ledger, reason_of
+from tests.services.ledger.turns.events import ALLOW, CUSTOM, custom_result, interrupt, message
+from tests.services.ledger.turns.neighbours import AGENT, ENVIRONMENT
 
 PARK = turn_pb2.COMMIT_KIND_PARKED
 

@@ -5,16 +5,8 @@ from typing import Any
 from counterfoil.ledger.v1 import session_events_pb2, turn_pb2
 from counterfoil.types.v1 import model_pb2, usage_pb2
 
-from tests.services.ledger.turns.driver import (
-    ALLOW,
-    CUSTOM,
-    PLATFORM,
-    Ledger,
-    Turn,
-    interrupt,
-    message,
-    open_ledger,
-)
+from tests.services.ledger.turns.driver import Ledger, Turn, open_ledger
+from tests.services.ledger.turns.events import ALLOW, CUSTOM, PLATFORM, interrupt, message
 
 USED = usage_pb2.ModelUsage(
     input_tokens=1,

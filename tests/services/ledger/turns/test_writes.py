@@ -5,16 +5,8 @@ from counterfoil.ledger.v1 import events_pb2, session_events_pb2, turn_pb2
 
 from foundation import ids
 from foundation.errors import Failure
-from tests.services.ledger.turns.driver import (
-    ALLOW,
-    ASK,
-    CUSTOM,
-    PLATFORM,
-    Ledger,
-    custom_result,
-    message,
-    reason_of,
-)
+from tests.services.ledger.turns.driver import Ledger, reason_of
+from tests.services.ledger.turns.events import ALLOW, ASK, CUSTOM, PLATFORM, custom_result, message
 
 PARK = turn_pb2.COMMIT_KIND_PARKED
 DONE = turn_pb2.COMMIT_KIND_DONE
