@@ -78,6 +78,15 @@ def test_without_faults_nothing_is_repeated(theatre: Theatre) -> None:
         assert not [line for line in played.trace if "takeover" in line or "FENCED" in line]
 
 
+def test_a_request_that_is_refused_as_too_large_leaves_one_summary(theatre: Theatre) -> None:
+    refused = 0
+    for seed in range(4):
+        played = theatre.play(Schedule.of(seed, theme="overflows"))
+        assert not played.wrong, played.wrong
+        refused += len([line for line in played.trace if "provider refuses" in line])
+    assert refused
+
+
 def test_a_log_with_a_missing_or_doubled_status_is_noticed(theatre: Theatre) -> None:
     played = theatre.play(Schedule.of(2, theme="closing"))
     assert not played.wrong, played.wrong

@@ -53,6 +53,7 @@ class Case:
         yield from self._executions()
         yield from self._ends()
         yield from self._previews()
+        yield from self._summaries()
         yield from self._status()
         yield from public_log.complaints(self.found.log)
 
@@ -212,6 +213,12 @@ class Case:
                 yield f"the preview of {event_id} has two texts: {text!r}"
             elif event_id in public and not text_of(public[event_id]["content"]).startswith(text):
                 yield f"the preview of {event_id} was {text!r}, and {public[event_id]} came"
+
+    def _summaries(self) -> Iterator[str]:
+        """Whatever the provider refused, clients learn of each summary once, and of none else."""
+        told = [e for e in self.found.listed if e["type"] == "agent.thread_context_compacted"]
+        if len(told) != len(self.found.checkpoints):
+            yield f"{len(told)} summaries are public, {self.found.checkpoints} were made"
 
     def _status(self) -> Iterator[str]:
         """The session waits, nothing failed, and tokens count once, with the end of their span."""

@@ -34,6 +34,8 @@ class Client:
     answered: dict[str, str] = field(default_factory=dict[str, str])
     """Accepted answers by use id: the text of a result, `allow` or `deny`."""
     interrupts: int = 0
+    message_bytes: int = 0
+    """How long messages are, at least."""
 
     async def open(self) -> None:
         """Create the session with its first message."""
@@ -103,8 +105,11 @@ class Client:
         return True
 
     def _next_message(self) -> str:
-        self.messages.append(f"message {len(self.messages) + 1}")
-        self.net.log("client sends", self.messages[-1])
+        name = f"message {len(self.messages) + 1}"
+        self.messages.append(
+            f"{name} ".ljust(self.message_bytes, "x") if self.message_bytes else name
+        )
+        self.net.log("client sends", name)
         return self.messages[-1]
 
 

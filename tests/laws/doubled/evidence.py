@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from counterfoil.context.v1 import context_pb2, context_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2, journal_pb2_grpc
 from counterfoil.ledger.v1 import session_pb2, turn_pb2
 from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
@@ -37,6 +38,8 @@ class Evidence:
     log_verified: turn_pb2.VerifyLogResponse
     transcript_verified: transcript_pb2.VerifyTranscriptResponse
     session: session_pb2.Session
+    checkpoints: list[str]
+    """Those that requests were made with, in order."""
 
     def of_kind(self, name: str) -> list[transcript_pb2.Entry]:
         """Transcript entries of a kind, in order."""
@@ -69,6 +72,9 @@ async def gather(stage: Stage, thread: reference_pb2.ThreadRef) -> Evidence:
     operations = await journal.InspectOperations(
         journal_pb2.InspectOperationsRequest(thread=thread, reader="test", purpose="invariants")
     )
+    context = context_pb2_grpc.ContextServiceStub(stage.inner)
+    listing = context_pb2.ListSnapshotsRequest(thread=thread)
+    snapshots = (await context.ListSnapshots(listing)).snapshots
     return Evidence(
         log=PublicLog(
             await _log(stage, session_id, verified.head.position),
@@ -84,6 +90,9 @@ async def gather(stage: Stage, thread: reference_pb2.ThreadRef) -> Evidence:
             transcript_pb2.VerifyTranscriptRequest(thread=thread)
         ),
         session=got.session,
+        checkpoints=list(
+            dict.fromkeys(one.checkpoint_id for one in snapshots if one.checkpoint_id)
+        ),
     )
 
 

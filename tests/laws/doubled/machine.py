@@ -85,8 +85,11 @@ class Machine:
         self._random = Random(schedule.seed)
         self._loop = stage.loop
         self._book = TaskBook()
-        self.client = Client(stage, self.net, self._random)
-        self.provider = Provider(self.net, self._random, self._theme.answers)
+        theme = self._theme
+        self.client = Client(stage, self.net, self._random, message_bytes=theme.message_bytes)
+        self.provider = Provider(
+            self.net, self._random, theme.answers, bytes_max=theme.request_bytes_max
+        )
         self._runners: list[Runner] = []
         self._started = 0
         self._current = ""

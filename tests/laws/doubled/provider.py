@@ -7,7 +7,7 @@ from typing import Any
 
 from counterfoil.types.v1 import usage_pb2
 
-from services.runner.adapter import Answer, Piece, UnknownDelta
+from services.runner.adapter import Answer, Piece, ProviderFailure, UnknownDelta
 from tests.laws.doubled.network import Net
 
 CUSTOM, PLATFORM, ASK, UNKNOWN = "decide", "note", "transfer", "nothing"
@@ -18,12 +18,17 @@ _ROUNDS_MAX = 2
 class Provider:
     """Stands where runners expect the adapter."""
 
-    def __init__(self, net: Net, random: Random, kinds: Sequence[str]) -> None:
+    def __init__(
+        self, net: Net, random: Random, kinds: Sequence[str], *, bytes_max: int = 0
+    ) -> None:
         self._net = net
         self._random = random
         self._kinds = kinds
+        self._bytes_max = bytes_max
+        """Larger requests are refused; 0 for none."""
         self.bodies: list[list[dict[str, Any]]] = []
         self.calls = 0
+        self.refusals = 0
 
     async def call(
         self,
@@ -38,6 +43,10 @@ class Provider:
         self.bodies.append(messages)
         self._check(messages)
         number = self.calls = self.calls + 1
+        if self._bytes_max and len(body) > self._bytes_max:
+            self.refusals += 1
+            await self._net.send(f"provider refuses.{number}", _nothing)
+            raise ProviderFailure("overflow", "prompt is too long", retryable=False)
         kind = self._draw(messages)
         text = f"text {number}" if kind == "t" or self._random.random() < 0.6 else ""
         if text and stream:

@@ -31,6 +31,10 @@ class Theme:
     answers: Sequence[str]
     losses_max: int = 4
     """Claims that may be lost; from 6 on a turn may be lost too often and is taken out."""
+    message_bytes: int = 0
+    """How long messages are, at least."""
+    request_bytes_max: int = 0
+    """Larger requests are refused by the provider; 0 for none."""
 
 
 THEMES = {
@@ -87,7 +91,22 @@ THEMES = {
         ("t", "c", "pc", "p", "cc", "a"),
         losses_max=16,
     ),
+    "overflows": Theme(
+        (
+            *("message", "message", "message", "answer", "answer", "interrupt"),
+            *("late request", "lost answer", "die after", "stall after", "twice", "kill", "expire"),
+        ),
+        ("Context", "Context", "Context", "Journal", "AppendRound", "BeginRound", "ANSWER", ""),
+        ("t", "t", "c", "p"),
+        message_bytes=4_000,
+        request_bytes_max=11_000,
+    ),
 }
+
+
+_CHOSEN = (*(name for name in THEMES if name != "overflows"), "everything")
+"""Its order is part of what a seed means."""
+_OVERFLOWS_EVERY = 7
 
 
 class Fault(NamedTuple):
@@ -114,8 +133,9 @@ class Schedule:
     ) -> "Schedule":
         """The schedule of a seed, without the faults that do not happen."""
         random = Random(seed)
-        # The order of THEMES is part of what a seed means.
-        chosen = random.choice((*THEMES, "everything"))
+        chosen = random.choice(_CHOSEN)
+        if seed % _OVERFLOWS_EVERY == _OVERFLOWS_EVERY - 1:
+            chosen = "overflows"
         theme = theme or chosen
         runners = random.choice((2, 3))
         faults = [_fault(random, THEMES[theme]) for _ in range(_FAULTS)]
