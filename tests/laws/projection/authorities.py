@@ -329,6 +329,9 @@ class Memory:
         """All records, in their order."""
         return list(self.records.rows)
 
+    def reread(self) -> None:
+        """The next `rows` are all read anew."""
+
 
 class Process:
     """One process of the context authority."""

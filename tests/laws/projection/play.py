@@ -327,7 +327,10 @@ class Play:
         process = self.memory.process()
         for one in self.made:
             assert self.memory.run(process.rebuild(one.snapshot_id)) == one.body
+        known = self.memory.rows()
+        self.memory.reread()
         rows = self.memory.rows()
+        assert rows == known
         for row in rows:
             if row.checkpoint is not None and row.checkpoint.id in self._covered:
                 then = self.entries[: self._covered[row.checkpoint.id]]

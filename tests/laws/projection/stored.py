@@ -31,6 +31,8 @@ _EMPTY = """
 TRUNCATE context.fences, context.transitions, context.checkpoints, context.revocations,
     context.snapshots, context.parts, context.part_uses, context.prefixes, context.access
 """
+_TRANSITIONS = "SELECT * FROM context.transitions WHERE version > $1"
+_CHECKPOINTS = "SELECT * FROM context.checkpoints WHERE version > $1"
 _THREAD = "projection-stage"
 _PLACES = ("record.after", "record.before", "prepare.after", "prepare.before")
 
@@ -106,6 +108,7 @@ class StoredMemory(Memory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._known: list[Row] = []
         self.records = cast(Any, _Hooks(self.stage))
         self.run(self._emptied())
         failpoints.install(self.records.hit)
@@ -129,23 +132,29 @@ class StoredMemory(Memory):
     def rows(self) -> list[Row]:
         return self.run(self._rows())
 
+    def reread(self) -> None:
+        self._known.clear()
+
     async def _rows(self) -> list[Row]:
+        # Stored records never change, so only what is behind the known ones is read.
         db, ring = self.stage.db, self.stage.ring
+        known = self._known[-1].version if self._known else 0
         found = [
             (
                 row["version"],
                 row["hw"],
                 Row(row["version"], row["epoch"], (row["turn_id"], row["round"]), transition=one),
             )
-            for row in await db.fetch("SELECT * FROM context.transitions")
+            for row in await db.fetch(_TRANSITIONS, known)
             if (one := open_transition(ring, KEY, row))
         ]
-        for row in await db.fetch("SELECT * FROM context.checkpoints"):
+        for row in await db.fetch(_CHECKPOINTS, known):
             losses = await self.records.at(KEY, row["version"])
             turn = (row["turn_id"], row["round"])
             made = Row(row["version"], row["epoch"], turn, checkpoint=losses.checkpoint)
             found.append((row["version"], 0, made))
-        return [row for _, _, row in sorted(found, key=lambda one: one[:2])]
+        self._known += [row for _, _, row in sorted(found, key=lambda one: one[:2])]
+        return list(self._known)
 
 
 class StoredProcess:

@@ -34,17 +34,18 @@ class Writer:
         whole = NO_LOSSES.with_transitions(every, now.version)
         return replaced(now, transitions=whole.transitions)
 
-    def items(self) -> tuple[Item, ...]:
+    def items(self, now: Losses | None = None) -> tuple[Item, ...]:
         """All of history, what is covered too."""
         entries, skipped = self.play.entries, expected.skipped_ids(self.play.entries)
         kept = [e for e in entries if e.id not in skipped and not e.content.skipped_entry_ids]
-        return reduce(kept, self.play.memory.journal.projections, self.losses()).items
+        now = now or self.losses()
+        return reduce(kept, self.play.memory.journal.projections, now).items
 
     def targets(self, *, covered: bool, tokens_min: int = 60) -> list[Target]:
         """Results that are still shown, or that a checkpoint covers."""
         losses = self.losses()
         found: list[Target] = []
-        for item in self.items():
+        for item in self.items(losses):
             for result in item.results:
                 target = Target(item.seq, result.use.block_index)
                 current = current_of([item], losses, target)
@@ -56,7 +57,7 @@ class Writer:
     def decided(self, target: Target, losses: Losses | None = None) -> Transition:
         """A right transition of a result: a few words in its place."""
         losses = losses or self.losses()
-        current = current_of(self.items(), losses, target)
+        current = current_of(self.items(losses), losses, target)
         assert current is not None
         words = self.play.marked("less " * (current.tokens // 5))
         body = {"kind": "content", "parts": [{"kind": "text", "text": words}], "v": 1}
@@ -70,9 +71,10 @@ class Writer:
 
     def write(self, *batch: Transition, losses: Losses | None = None, epoch: int = 0) -> str:
         """Have a batch judged and stored; what came of it."""
-        losses = losses or self.losses()
+        now = self.losses()
+        losses = losses or now
         try:
-            planning.check_batch(batch, self.items(), losses)
+            planning.check_batch(batch, self.items(now), losses)
         except transitions.RefusedTransition as refused:
             return refused.reason
         records, epoch = self.play.memory.records, epoch or self.play.epoch
@@ -101,9 +103,9 @@ class Writer:
 def wrong_transitions(writer: Writer, target: Target) -> dict[str, Callable[[], list[Transition]]]:
     """What must be refused of a target that may be changed, by the rule that it breaks."""
     losses = writer.losses()
-    current = current_of(writer.items(), losses, target)
+    current = current_of(writer.items(losses), losses, target)
     assert current is not None
-    right = writer.decided(target)
+    right = writer.decided(target, losses)
 
     def body(**members: Any) -> bytes:
         text = {"kind": "text", "text": "x"}
