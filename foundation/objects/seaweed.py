@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from foundation.durable import write_private_file
+from foundation.objects import guard
 from foundation.objects.store import Endpoint, ObjectStore, StoreUnavailable
 
 _log = logging.getLogger(__name__)
@@ -40,8 +41,8 @@ _TRIES = 3
 _LOG_BYTES_MAX = 16 * 1024 * 1024
 _MEMORY_LIMIT = "256MiB"
 
-# Each listens on a port, and on the port of its gRPC side.
-_PARTS = ("master", "volume", "filer", "s3", "admin")
+PARTS = ("master", "volume", "filer", "s3", "admin")
+"""Each listens on a port, and on the port of its gRPC side."""
 
 
 class ObjectsFailed(StoreUnavailable):
@@ -53,7 +54,7 @@ class EmbeddedObjects:
 
     def __init__(self, folder: Path) -> None:
         """`folder` is made at the start when it is missing (mode 0700)."""
-        self._folder = folder.absolute()
+        self.folder = folder.absolute()
         self._process: subprocess.Popen[bytes] | None = None
         self._endpoint: Endpoint | None = None
         self._lock_fd: int | None = None
@@ -80,7 +81,7 @@ class EmbeddedObjects:
 
     async def settle(self) -> None:
         """Returns when everything that was written to the folder is on disk."""
-        await asyncio.to_thread(_sync, self._folder)
+        await asyncio.to_thread(_sync, self.folder)
 
     async def stop(self) -> None:
         """End the server, if it runs. What it answered is on disk, so it need not say goodbye."""
@@ -91,32 +92,32 @@ class EmbeddedObjects:
     def _start(self) -> Endpoint:
         try:
             self._own()
-            _end_predecessors(self._folder)
-            _remove_sockets(self._folder)
-            credentials = _credentials(self._folder / "credentials.json")
+            _end_predecessors(self.folder)
+            _remove_sockets(self.folder)
+            credentials = _credentials(self.folder / "credentials.json")
             for _ in range(_TRIES):
-                ports = _free_ports(len(_PARTS) * 2)
-                (self._folder / _PORTS).write_text(json.dumps(ports))
-                self._process = _launch(self._folder, ports, credentials)
-                port = ports[_PARTS.index("s3") * 2]
+                ports = _free_ports(len(PARTS) * 2)
+                (self.folder / _PORTS).write_text(json.dumps(ports))
+                self._process = _launch(self.folder, ports, credentials)
+                port = ports[PARTS.index("s3") * 2]
                 if _ready(self._process, port):
                     return Endpoint(f"http://{_HOST}:{port}", *credentials, _BUCKET, _REGION)
                 _kill(self._process)
         except OSError as error:
             raise ObjectsFailed(f"SeaweedFS cannot be started: {error.strerror}") from None
-        raise ObjectsFailed(f"SeaweedFS does not start; see {self._folder / 'seaweedfs.log'}")
+        raise ObjectsFailed(f"SeaweedFS does not start; see {self.folder / 'seaweedfs.log'}")
 
     def _own(self) -> None:
         if self._lock_fd is not None:
             return
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        (self._folder / "data").mkdir(mode=0o700, exist_ok=True)
-        self._lock_fd = _lock(self._folder)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        (self.folder / "data").mkdir(mode=0o700, exist_ok=True)
+        self._lock_fd = _lock(self.folder)
 
     def _end(self) -> None:
         if self._process is not None:
             _kill(self._process)
-            _remove_sockets(self._folder)
+            _remove_sockets(self.folder)
         if self._lock_fd is not None:
             os.close(self._lock_fd)
         self._process = self._endpoint = self._lock_fd = None
@@ -143,16 +144,17 @@ def _launch(
     command += ["--death-signal", str(int(signal.SIGKILL)), "--", str(weed)]
     command += ["mini", f"-dir={folder / 'data'}", f"-ip={_HOST}", f"-ip.bind={_HOST}"]
     command += ["-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    command += ["-master.telemetry=false"]
+    command += ["-master.telemetry=false", *guard.OPTIONS]
     # Else it counts the free disk in volumes at its start, and refuses objects when there are none.
     command += [f"-volume.max={_VOLUMES_MAX}", f"-master.volumeSizeLimitMB={_VOLUME_MB}"]
-    for part, port, grpc in zip(_PARTS, ports[::2], ports[1::2], strict=True):
+    for part, port, grpc in zip(PARTS, ports[::2], ports[1::2], strict=True):
         command += [f"-{part}.port={port}", f"-{part}.port.grpc={grpc}"]
     log = folder / "seaweedfs.log"
     if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
         log.rename(log.with_suffix(".log.1"))
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "GOMEMLIMIT": _MEMORY_LIMIT}
     environment |= {"AWS_ACCESS_KEY_ID": credentials[0], "AWS_SECRET_ACCESS_KEY": credentials[1]}
+    environment |= guard.closed(folder)
     with log.open("ab") as output:
         return subprocess.Popen(
             command,

@@ -1,7 +1,7 @@
 """Properties P23 and P24 of artifacts: what is referred to stays, what is not goes, whatever fails.
 
 Sessions stage, commit, fork, redact and are deleted; the collector is cut off at any of its steps,
-and races a writer; time is moved in the database. What is referred to is kept apart, by session,
+and races a writer and itself; time is moved in the database. What is referred to is kept apart, by session,
 and knows nothing of the collector's own look. PostgreSQL, the object store, the files service and
 the collector are the real ones.
 """
@@ -128,8 +128,8 @@ class World:
         await self.survives(all_sessions, cut)
 
     async def race(self, session: str, body: bytes, late: bool) -> None:
-        """The collector, and a writer between its look at references and what it does next, or
-        between the two looks."""
+        """Two collectors, and a writer between their look at references and what they do next, or
+        beside them and two inventories."""
 
         async def write() -> None:
             self.racing = None
@@ -138,9 +138,10 @@ class World:
 
         self.racing = write
         if late:
-            await asyncio.gather(self.collect(), write())
+            inventories = (self.inventory(), self.inventory())
+            await asyncio.gather(self.collect(), self.collect(), write(), *inventories)
         else:
-            await self.collect()
+            await asyncio.gather(self.collect(), self.collect())
         self.racing = None
 
     async def inventory(self, cut: str | None = None) -> None:
