@@ -1,9 +1,9 @@
 """Properties P23 and P24 of artifacts: what is referred to stays, what is not goes, whatever fails.
 
 Sessions stage, commit, fork, redact and are deleted; the collector is cut off at any of its steps,
-and races a writer and itself; time is moved in the database. What is referred to is kept apart, by session,
-and knows nothing of the collector's own look. PostgreSQL, the object store, the files service and
-the collector are the real ones.
+and races a writer and itself; time is moved in the database. What is referred to is kept apart, by
+session, and knows nothing of the collector's own look. PostgreSQL, the object store, the files
+service and the collector are the real ones.
 """
 
 import asyncio

@@ -397,7 +397,8 @@ async def test_a_death_at_a_commit_changes_nothing(
     postgres: SessionPostgres,
     objects: SessionObjects,
 ) -> None:
-    async with system_of(case.mode, zygote, model, postgres, **objects.environment()) as system:
+    own = await objects.environment()
+    async with system_of(case.mode, zygote, model, postgres, **own) as system:
         at_start = await start_anyhow(system, case.failpoint)
         async with revived(system, case.failpoint if case.scenario is takeover else "") as dead:
             asked_max = await case.scenario(system)

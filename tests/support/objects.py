@@ -32,9 +32,13 @@ class SessionObjects:
         """An empty store."""
         return ObjectStore.at(self.endpoint())
 
-    def environment(self) -> dict[str, str]:
-        """The settings of an empty store."""
+    async def environment(self) -> dict[str, str]:
+        """The settings of an empty store, whose bucket is there as an operator would have made
+        it."""
         endpoint = self.endpoint()
+        store = ObjectStore.at(endpoint)
+        await store.put("made", b"")
+        await store.delete("made")
         return {
             "COUNTERFOIL_S3_ENDPOINT": endpoint.url,
             "COUNTERFOIL_S3_ACCESS_KEY": endpoint.access_key,

@@ -35,7 +35,7 @@ async def system(
     """A system in each mode, not started yet."""
     split: bool = request.param == "split"
     objects: SessionObjects | None = request.getfixturevalue("objects") if split else None
-    environment = {} if objects is None else objects.environment()
+    environment = {} if objects is None else await objects.environment()
     async with system_of(request.param, zygote, model, postgres, **environment) as made:
         yield made
 
