@@ -30,7 +30,7 @@ async def test_schema_is_what_the_migrations_make(registry: Registry) -> None:
 
 
 async def test_every_statement_prepares(registry: Registry) -> None:
-    assert await assert_sql_prepares(store, registry.dsn) == 21
+    assert await assert_sql_prepares(store, registry.dsn) == 25
 
 
 def agent_request(name: str = "a") -> agent_pb2.CreateAgentRequest:
