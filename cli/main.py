@@ -284,7 +284,8 @@ def import_(
     """Take an exported session in, as an operator, into an installation that does not have it.
 
     Ids, positions, times and digests stay what they are, and the session goes on here. Nothing is
-    written unless the file is whole; an import that was cut off is simply repeated.
+    written unless the file is whole and everything in it holds; an import that was cut off is
+    simply repeated.
     """
     from cli.importing.sending import import_session
 

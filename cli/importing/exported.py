@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 from counterfoil.types.v1.export_pb2 import ExportCut
@@ -28,6 +28,14 @@ class Section:
     offset: int
     first_line: int
     lines: int
+
+
+class Placed(NamedTuple):
+    """A line without its end: its number and its place in the file."""
+
+    number: int
+    offset: int
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -75,11 +83,14 @@ def read(file: BinaryIO) -> Exported:
         raise bad_line(int(failure.metadata.get("line", number)), failure) from None
 
 
-def lines_of(file: BinaryIO, section: Section) -> Iterator[tuple[int, bytes]]:
-    """The lines of a section with their numbers in the file, without their ends."""
-    file.seek(section.offset)
+def lines_of(file: BinaryIO, section: Section) -> Iterator[Placed]:
+    """The lines of a section. The file may be read elsewhere meanwhile."""
+    offset = section.offset
     for number in range(section.first_line, section.first_line + section.lines):
-        yield number, file.readline(LINE_BYTES_MAX).removesuffix(b"\n")
+        file.seek(offset)
+        body = file.readline(LINE_BYTES_MAX)
+        yield Placed(number, offset, body.removesuffix(b"\n"))
+        offset += len(body)
 
 
 def _begin(line: bytes) -> tuple[ThreadRef, ExportCut]:

@@ -24,8 +24,9 @@ from counterfoil.transcript.v1 import export_pb2_grpc as transcript_grpc
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from cli.importing import exported
-from cli.importing.codec import normalize
-from cli.importing.exported import Exported, bad_line, lines_of
+from cli.importing.checking import check
+from cli.importing.exported import Exported, bad_line
+from cli.importing.lines import Lines
 from cli.operator import channel, service_key
 from cli.progress import waiting
 from foundation.errors import Failure
@@ -76,20 +77,23 @@ _TARGETS = (
 async def import_session(settings: Settings, source: str) -> str:
     """Import a file, or standard input for `-`; the session's id.
 
-    Nothing is written unless the file is whole. Repeating an import that was cut off goes on with
-    it. Raises ValueError with a line's number, Failure, OSError.
+    Nothing is written unless the file is whole and everything in it holds. Repeating an import that
+    was cut off goes on with it. Raises ValueError with a line's number, Failure, OSError.
     """
     with _opened(source) as file:
-        with waiting("Checking the export …"):
+        with waiting("Reading the export …"):
             found = exported.read(file)
         await _check_absent(settings, found.thread.session_id)
+        with waiting("Checking the export …"):
+            lines = Lines(file, found)
+            await check(lines, found)
         async with channel(settings, "registry", service_key(settings)) as registry:
             await registry_pb2_grpc.RegistryServiceStub(registry.as_channel()).AdoptWorkspace(
                 registry_pb2.AdoptWorkspaceRequest(workspace_id=found.thread.workspace_id)
             )
         for target in _TARGETS:
             with waiting(f"Importing: {target.service} …"):
-                await _send(settings, target, file, found)
+                await _send(settings, target, lines, found)
     return found.thread.session_id
 
 
@@ -117,19 +121,17 @@ async def _check_absent(settings: Settings, session_id: str) -> None:
     raise ValueError(f"session {session_id} is here already: an import never changes a session")
 
 
-async def _send(settings: Settings, target: _Target, file: BinaryIO, found: Exported) -> None:
-    section = found.sections[target.service]
+async def _send(settings: Settings, target: _Target, lines: Lines, found: Exported) -> None:
+    numbers: list[int] = []
 
-    async def lines() -> AsyncIterator[bytes]:
-        for number, line in lines_of(file, section):
-            try:
-                yield normalize(line)
-            except Failure as failure:
-                raise bad_line(number, failure) from None
+    async def bodies() -> AsyncIterator[bytes]:
+        for one in lines.of(target.service):
+            numbers.append(one.number)
+            yield one.body
 
     async def requests() -> AsyncIterator[Any]:
         yield target.request(thread=found.thread, cut=found.cut)
-        async for chunk in chunks(target.service, lines()):
+        async for chunk in chunks(target.service, bodies()):
             yield target.request(lines=chunk)
 
     async with channel(settings, target.service, service_key(settings)) as remote:
@@ -138,7 +140,7 @@ async def _send(settings: Settings, target: _Target, file: BinaryIO, found: Expo
             async for _ in call(requests()):
                 pass
         except Failure as failure:
-            if "line" not in failure.metadata:
+            at = int(failure.metadata.get("line", 0))
+            if not 1 <= at <= len(numbers):
                 raise
-            number = section.first_line + int(failure.metadata["line"]) - 1
-            raise bad_line(number, failure) from None
+            raise bad_line(numbers[at - 1], failure) from None

@@ -144,13 +144,18 @@ class TablePart:
 
     def sealed(self, ring: SealRing, key: Key, row: Mapping[str, Any]) -> tuple[object, ...]:
         """The parameters of `insert` for an opened row."""
-        values: list[object] = []
+        values = self.at_rest(ring, key, row).values()
+        return *key[: self.key_columns], *values, *self.left_out.values()
+
+    def at_rest(self, ring: SealRing, key: Key, row: Mapping[str, Any]) -> Row:
+        """An opened row as it is stored."""
+        stored: Row = {}
         for name, form in self.columns.items():
             value = row[name]
             if isinstance(form, Sealed) and value is not None:
                 value = ring.seal(value, *form.identity(key, row))
-            values.append(value)
-        return *key[: self.key_columns], *values, *self.left_out.values()
+            stored[name] = value
+        return stored
 
     @cached_property
     def insert(self) -> str:

@@ -112,13 +112,8 @@ class Snapshots:
         """The bytes of a stored recipe, from history at its head with its losses. Raises
         CORRUPT."""
         head = await self._parts.one(key[0], stored.request_head)
-        tail = request_tail(stream=stored.stream)
-        if stored.tail:
-            tail = await self._parts.one(key[0], stored.tail)
-        body, digest = warm.request(head, tail)
-        if digest != stored.request_digest:
-            raise Failure(reasons.ERROR_REASON_CORRUPT, f"snapshot {id} does not match its digest")
-        return body
+        tail = await self._parts.one(key[0], stored.tail) if stored.tail else None
+        return build(id, stored, warm, head, tail)
 
     async def admit(self, key: ThreadKey, epoch: int) -> int:
         """The highest epoch that the thread has seen. Raises FENCED or DELETED unless a writer with
@@ -146,3 +141,12 @@ class Snapshots:
                 assert sealed is not None
             self._part_keys[workspace_id] = self._ring.open(sealed, *bound)
         return self._part_keys[workspace_id]
+
+
+def build(id: str, stored: Recipe, warm: Warm, head: bytes, tail: bytes | None) -> bytes:
+    """The bytes of a stored recipe; `tail` is None for the usual one. Raises CORRUPT."""
+    usual = request_tail(stream=stored.stream)
+    body, digest = warm.request(head, usual if tail is None else tail)
+    if digest != stored.request_digest:
+        raise Failure(reasons.ERROR_REASON_CORRUPT, f"snapshot {id} does not match its digest")
+    return body

@@ -207,7 +207,7 @@ class Verifier:
             await self._recorded.built(key, row["id"], made, warm)
             return warm
         except Failure as failure:
-            _found(response, where, failure.message)
+            _found(response, where, failure.message.removeprefix(f"{where} "))
             return None
 
 

@@ -105,7 +105,7 @@ def _piece(block: dict[str, object]) -> Piece:
         case "text" if isinstance(block.get("text"), str):
             return words(str(block["text"]))
         case "image" if source:
-            return _image(source)
+            return image(source)
         case "document" if source:
             return words(_document(block, source))
         case "search_result" if isinstance(block.get("content"), list):
@@ -114,7 +114,8 @@ def _piece(block: dict[str, object]) -> Piece:
             return Words(canonical.encode(without_inline(block)).decode())
 
 
-def _image(source: dict[str, object]) -> Piece:
+def image(source: dict[str, object]) -> Piece:
+    """The picture in the source of an image block, or words that say why there is none."""
     data = source.get("data")
     if source.get("type") != "base64" or not isinstance(data, str):
         return _no_image(_elsewhere(source))

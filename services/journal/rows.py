@@ -110,6 +110,11 @@ class Erased(msgspec.Struct, frozen=True, array_like=True):
 _ERASED = msgspec.msgpack.Decoder(Erased)
 
 
+def decode_erased(body: bytes) -> Erased:
+    """An opened record of a redaction. Raises msgspec.DecodeError."""
+    return _ERASED.decode(body)
+
+
 def operation_of(
     row: Record, *, state: State | None = None, source: Source | None = None
 ) -> StoredOperation:
@@ -223,7 +228,7 @@ class Vault:
     def open_erased(self, operation_id: str, sealed: bytes) -> Erased:
         """Undo `seal_erased`."""
         identity = ("redactions", *self._key, operation_id)
-        return _ERASED.decode(self._open(sealed, operation_id, *identity))
+        return decode_erased(self._open(sealed, operation_id, *identity))
 
     def show(self, operation: StoredOperation) -> pb.Operation:
         """The message of a stored operation, its projection opened."""

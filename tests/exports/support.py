@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from cli.importing.sending import import_session
@@ -14,6 +15,11 @@ from tests.cli.looking import Done, environment, look
 from tests.support.chat import Chat, custom_tool, is_over, message, result
 from tests.support.model import script, text, use
 from tests.support.system import System
+
+_TABLES = """
+SELECT format('%I.%I', table_schema, table_name) FROM information_schema.tables
+WHERE table_schema NOT IN ('pg_catalog', 'information_schema')
+"""
 
 
 @dataclass(frozen=True)
@@ -60,10 +66,25 @@ class Pair:
         await self.verify(session_id)
         return Chat(self.target, session_id, self.target.client())
 
-    async def verify(self, session_id: str) -> None:
-        """Both chains hold on the target."""
-        done = await look(self.target, "verify", session_id)
+    async def verify(self, session_id: str, *more: str) -> str:
+        """Both chains hold on the target; what the command says."""
+        done = await look(self.target, "verify", session_id, *more)
         assert done.code == 0, done.err + done.out
+        return done.out
+
+    async def stored(self) -> dict[str, int]:
+        """How many rows every table of the target has, and the ids of its workspaces."""
+        found = dict[str, int]()
+        for url in {v for k, v in self.target.environment.items() if k.endswith("_DATABASE_URL")}:
+            connection = await asyncpg.connect(url)
+            try:
+                for name in await connection.fetch(_TABLES):
+                    found[name[0]] = await connection.fetchval(f"SELECT count(*) FROM {name[0]}")
+                for row in await connection.fetch("SELECT id FROM registry.workspaces"):
+                    found[row[0]] = 1
+            finally:
+                await connection.close()
+        return found
 
 
 def parsed(lines: list[bytes]) -> list[dict[str, Any]]:
@@ -71,14 +92,17 @@ def parsed(lines: list[bytes]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-async def talk(system: System) -> Chat:
-    """A session with two turns, in the first of which the application answered a call."""
+async def talk(system: System, *more: dict[str, Any]) -> Chat:
+    """A session with two turns, in the first of which the application answered a call, with these
+    blocks behind its word."""
     chat = await Chat.open(system, tools=[custom_tool("record")])
     async with chat.stream() as stream:
         steps = ({"content": [use("record", text="a\u0000é\n")]}, {"content": [text("done")]})
         await chat.send(message(script(*steps)))
         use_event = (await stream.until(lambda e: e["type"] == "agent.custom_tool_use"))[-1]
-        await chat.send(result(use_event["id"], "noted"))
+        said = result(use_event["id"], "noted")
+        said["content"] += more
+        await chat.send(said)
         await stream.until(is_over)
     await chat.say(script({"content": [text("again")]}))
     return chat

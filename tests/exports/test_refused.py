@@ -1,58 +1,12 @@
 """What is not a whole, unchanged export is refused by line, and nothing of it is stored."""
 
-import hashlib
-import json
 from collections.abc import Callable
 
 import pytest
 
 from tests.exports.support import Pair, talk
+from tests.exports.tampering import Lines, changed, sealed_again, without
 from tests.support.chat import Chat
-
-Lines = list[bytes]
-
-
-def sealed_again(lines: Lines) -> Lines:
-    """The lines with counts and digests made for them, as somebody who changes a file can."""
-    made, part, count, whole = Lines(), hashlib.sha256(), 0, hashlib.sha256()
-    for line in lines:
-        type_ = json.loads(line)["type"]
-        if type_.endswith(".end"):
-            of_all = type_ == "export.end"
-            sums = (len(made), whole) if of_all else (count, part)
-            line = (
-                f'{{"type":"{type_}","v":1,"lines":{sums[0]},"sha256":"{sums[1].hexdigest()}"}}\n'
-            ).encode()
-            part, count = hashlib.sha256(), 0
-        else:
-            part.update(line)
-            count += 1
-        whole.update(line)
-        made.append(line)
-    return made
-
-
-def changed(kind: str, old: bytes, new: bytes) -> Callable[[Lines], Lines]:
-    """The first line of a type that has these bytes, with others in their place."""
-
-    def change(lines: Lines) -> Lines:
-        mark = b'"type":"%b"' % kind.encode()
-        at = next(n for n, line in enumerate(lines) if mark in line and old in line)
-        return [*lines[:at], lines[at].replace(old, new, 1), *lines[at + 1 :]]
-
-    return change
-
-
-def without(kind: str) -> Callable[[Lines], Lines]:
-    """Without the last line of a type."""
-
-    def change(lines: Lines) -> Lines:
-        mark = b'"type":"%b"' % kind.encode()
-        at = max(n for n, line in enumerate(lines) if mark in line)
-        return [*lines[:at], *lines[at + 1 :]]
-
-    return change
-
 
 CUT_OFF: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "an empty file": (lambda lines: [], "does not begin with its type"),
@@ -66,7 +20,6 @@ CUT_OFF: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "another version": (changed("export.begin", b'"v":1', b'"v":9'), "another version"),
 }
 
-# The transcript's come first: what was stored of a refused import stays, and must not change.
 CHANGED: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "an answer": (changed("transcript.entry", b'"text":"done"', b'"text":"gone"'), "commitment"),
     "an entry less": (without("transcript.entry"), "do not end with entry"),
@@ -105,11 +58,14 @@ async def assert_refused(pair: Pair, lines: Lines, message: str, name: str) -> N
 
 async def test_a_file_that_is_not_whole_or_was_changed_is_refused(pair: Pair, chat: Chat) -> None:
     lines = await pair.export(chat.id)
+    before = await pair.stored()
     for name, (change, message) in CUT_OFF.items():
         await assert_refused(pair, change(lines), message, name)
     for name, (change, message) in CHANGED.items():
         await assert_refused(pair, sealed_again(change(lines)), message, name)
     assert (await pair.target.http().get(f"/v1/sessions/{chat.id}")).status_code == 404
+    # The installation is as empty as it was, so it takes the session of another one, too.
+    assert await pair.stored() == before
     assert (await pair.take(lines)).code == 0
     await pair.verify(chat.id)
     done = await pair.take(lines)

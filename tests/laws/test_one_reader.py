@@ -14,6 +14,7 @@ PACKAGES = ("services", "gateway", "cli", "foundation")
 READERS: dict[str, dict[str, str]] = {
     # The transcript's entries.
     "ListEntries": {
+        "cli/importing/checks/reading.py": "an export's lines in the transcript's place",
         "services/context/history.py": "effective history",
         "services/context/rewriting.py": "whether entries between two snapshots rewrite history",
         "services/runner/recovery.py": "what earlier owners of a turn left, to go on from there",
@@ -21,6 +22,7 @@ READERS: dict[str, dict[str, str]] = {
     },
     # The journal's operations, with their projections.
     "GetOperations": {
+        "cli/importing/checks/reading.py": "an export's lines in the journal's place",
         "services/context/history.py": "effective history",
         "services/context/reading.py": "how the model calls of snapshots ended",
         "services/journal/service.py": "the authority itself",

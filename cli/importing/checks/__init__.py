@@ -1,0 +1,1 @@
+"""What has to hold between the lines of an export, checked before anything is stored."""
