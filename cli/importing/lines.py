@@ -85,9 +85,15 @@ class Lines:
         return self._places.get(kind, [])
 
     def rows(self, part: TablePart) -> Iterator[Found]:
-        """The rows of a table. Raises ValueError for a line that no export has."""
+        """The rows of a table. Raises ValueError for a line that no export has, or has twice."""
+        seen = set[tuple[object, ...]]()
         for place in self.places(part.kind):
-            yield Found(place, self.row(part, place))
+            row = self.row(part, place)
+            named = tuple(row[name] for name in part.order)
+            if named in seen:
+                raise refuse(place, ", ".join(part.order), "a line before has the same")
+            seen.add(named)
+            yield Found(place, row)
 
     def row(self, part: TablePart, place: Place) -> Row:
         """The row of one line. Raises ValueError as `rows` does."""

@@ -59,6 +59,17 @@ def without(kind: str) -> Change:
     return change
 
 
+def twice(kind: str) -> Change:
+    """With the first line of a type twice."""
+
+    def change(lines: Lines) -> Lines:
+        mark = b'"type":"%b"' % kind.encode()
+        at = next(n for n, line in enumerate(lines) if mark in line)
+        return [*lines[:at], lines[at], *lines[at:]]
+
+    return change
+
+
 def member(kind: str, name: str, other: Callable[[str], str], having: str = "") -> Change:
     """A text member of the first line of a type that has it (and these bytes), changed."""
 

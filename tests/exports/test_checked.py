@@ -1,7 +1,7 @@
 """Whatever of an export has a digest is checked before anything is stored, and named."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.exports.tampering import (
     member,
     packed,
     sealed_again,
+    twice,
     without,
 )
 from tests.exports.test_round_trip import long_talk
@@ -31,7 +32,6 @@ TAMPERED: list[Case] = [
     ("ledger.log", "digest", flip, "does not match its digest"),
     ("ledger.log", "sealed_salt", flip, "does not match its commitment"),
     ("ledger.log", "transcript_digest", flip, "does not match its digest"),
-    ("ledger.redactions", "seal", flip, "does not match its commitment"),
     ("ledger.entries", "digest", flip, "is not that of transcript entry 1"),
     ("ledger.rounds", "answer_digest", flip, "is not that of the answer"),
     ("ledger.calls", "answer_digest", flip, "is not that of log position"),
@@ -40,10 +40,8 @@ TAMPERED: list[Case] = [
     ("transcript.entry", "commitment", flip, "commitment: changed"),
     ("transcript.entry", "digest", flip, "does not continue the chain"),
     ("transcript.entry", "content_salt", flip, "commitment"),
-    ("transcript.redaction", "seal", flip, "content"),
     ("journal.operation", "request_digest", flip, "is not the digest of the request"),
     ("journal.operation", "answer_digest", flip, "is not the digest of the answer"),
-    ("journal.redaction", "sealed", packed(0), "is not the projection that line"),
     ("context.part", "body_sealed", flip_byte, "is not the digest of the part"),
     ("context.part", "address", flip, "is not the digest of the part"),
     ("context.transition", "chain_digest", flip, "does not match the chain"),
@@ -51,7 +49,6 @@ TAMPERED: list[Case] = [
     ("context.transition", "id", flip, "is not the one that was recorded there"),
     ("context.checkpoint", "sealed", packed(EFFECTIVE_DIGEST), "checkpoint 1"),
     ("context.checkpoint", "id", flip, "is not the one that was recorded there"),
-    ("context.revocation", "transition_id", flip, "was revoked, but nothing"),
     ("context.snapshot", "id", flip, "is not the id of the request"),
     ("context.snapshot", "recipe_sealed", packed(RECIPE_HEAD), "has no head"),
     ("context.snapshot", "recipe_sealed", packed(RECIPE_DIGEST), "request"),
@@ -60,13 +57,28 @@ TAMPERED: list[Case] = [
     ("files.artifact", "artifact_id", flip, "is not the id of these bytes"),
 ]
 
+REDACTED: list[Case] = [
+    ("ledger.redactions", "seal", flip, "does not match its commitment"),
+    ("transcript.redaction", "seal", flip, "content"),
+    ("journal.redaction", "sealed", packed(0), "is not the projection that line"),
+    ("context.revocation", "transition_id", flip, "was revoked, but nothing"),
+    ("context.transition", "chain_digest", flip, "does not match the chain"),
+]
+
 MISSING: list[tuple[str, str]] = [
     ("ledger.log", "missing"),
     ("transcript.entry", "do not end with entry"),
     ("journal.outcome", "of which no line has the outcome"),
-    ("journal.redaction", "of which no line has the outcome"),
     ("context.part", "names a part that no line before it holds"),
     ("context.checkpoint", "does not match its digest"),
+]
+
+
+MISSING_REDACTED: list[tuple[str, str]] = [
+    ("ledger.redactions", "does not match its commitment"),
+    ("transcript.redaction", "content: erased"),
+    ("journal.redaction", "of which no line has the outcome"),
+    ("context.revocation", "cannot be read"),
 ]
 
 
@@ -83,14 +95,15 @@ async def refusal(change: Change, lines: Lines) -> str:
     return str(refused.value)
 
 
-async def check_all(lines: Lines) -> None:
+async def check_all(
+    lines: Lines, tampered: Sequence[Case], missing: Sequence[tuple[str, str]]
+) -> None:
     await checked(lines)
-    for kind, name, other, message in TAMPERED:
+    for kind, name, other, message in tampered:
         said = await refusal(member(kind, name, other), lines)
         assert message in said, f"{kind}.{name}: {said}"
-        named = re.match(r"line (\d+), ([a-z.]+): ", said)
-        assert named is not None, f"{kind}.{name}: {said}"
-    for kind, message in MISSING:
+        assert re.match(r"line \d+, [a-z.]+: ", said), f"{kind}.{name}: {said}"
+    for kind, message in missing:
         said = await refusal(without(kind), lines)
         assert message in said, f"without {kind}: {said}"
 
@@ -99,6 +112,11 @@ async def test_whatever_has_a_digest_is_checked_before_anything_is_stored(
     narrow_pair: Pair,
 ) -> None:
     chat = await long_talk(narrow_pair.source)
-    await redacted(chat, "user.custom_tool_result", 0)
-    await redacted(chat, "user.message", -1)
-    await check_all(await narrow_pair.export(chat.id))
+    lines = await narrow_pair.export(chat.id)
+    await check_all(lines, TAMPERED, MISSING)
+    for kind in ("ledger.turns", "ledger.log", "journal.operation", "context.snapshot"):
+        said = await refusal(twice(kind), lines)
+        assert "a line before has the same" in said
+    for kind, place in (("user.custom_tool_result", 0), ("user.message", -1), ("agent.message", 0)):
+        await redacted(chat, kind, place)
+    await check_all(await narrow_pair.export(chat.id), REDACTED, MISSING_REDACTED)

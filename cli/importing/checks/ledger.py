@@ -15,8 +15,8 @@ from services.ledger.verify_audit import Audit, stored
 
 def check(lines: Lines, ring: SealRing, key: Key, head: Head, transcript: Transcript) -> None:
     """Check the ledger's lines. Raises ValueError for the first that does not hold."""
-    session = _only(lines, SESSION)
-    thread = _only(lines, THREAD)
+    session, thread = _only(lines, SESSION), _only(lines, THREAD)
+    _check_state(lines, lines.row(PARTS[SESSION], session)["thread_id"])
     audit, places, digests = _audited(lines, ring, key)
     audit.queued([one.row["position"] for one in lines.rows(PARTS["ledger.queued"])])
     row = lines.row(PARTS[SESSION], session)
@@ -61,6 +61,14 @@ def _refuse_broken(audit: Audit, places: dict[int, Place], session: Place) -> No
         if not one.informational:
             place = places.get(one.seq, session)
             raise refuse(place, "", f"log position {one.seq}: {one.message}")
+
+
+def _check_state(lines: Lines, thread_id: str) -> None:
+    """Every line is one that an export has, and of this thread."""
+    for part in PARTS.values():
+        for place, row in lines.rows(part):
+            if row.get("thread_id", thread_id) != thread_id:
+                raise refuse(place, "thread_id", "is of another thread")
 
 
 def _check_entries(lines: Lines, transcript: Transcript) -> None:
