@@ -81,11 +81,12 @@ def test_what_is_not_shown_weighs_what_stands_for_it() -> None:
         reduce(history.entries, history.projections).items for history in (once, twice)
     )
     assert item_tokens(one) == item_tokens(two)
-    fits = image(1, IMAGE_BYTES_MAX)
-    last = [image(2, 1), image(3, 1)]
-    budget = History().ask().answer(use("a"), use("b")).results(result("", fits), result("", *last))
+    fits = [image(number, IMAGE_BYTES_MAX // 4) for number in range(4)]
+    last = [image(5, 1), image(6, 1)]
+    budget = History().ask().answer(use("a"), use("b"))
+    budget.results(result("", *fits), result("", *last))
     items = reduce(budget.entries, budget.projections).items
-    assert IMAGE < tokens_of(items) < IMAGE + 200
+    assert 4 * IMAGE < tokens_of(items) < 5 * IMAGE
 
 
 def test_what_is_not_shown_is_not_archived_either() -> None:
