@@ -20,19 +20,17 @@ from services.context.checkpoints import (
     check,
     identified,
 )
+from services.context.cutting import Cut, plan_cut, plan_repair
 from services.context.estimates import BYTES_PER_TOKEN, text_tokens
 from services.context.losses import Losses
 from services.context.materializer import IMAGE_BYTES_MAX, item_tokens, tokens_of
 from services.context.planning import (
     ARCHIVE_TOOL,
-    Cut,
     check_batch,
     has_images,
-    plan_cut,
     plan_image_budget,
     plan_image_omission,
     plan_pruning,
-    plan_repair,
 )
 from services.context.recipe import Frame, ThreadKey
 from services.context.records import Records
