@@ -105,20 +105,19 @@ async def long_talk(system: System) -> Chat:
     return chat
 
 
-@pytest.mark.parametrize(
-    "narrow_pair",
-    ["embedded", pytest.param("split", marks=pytest.mark.full)],
-    indirect=True,
-)
+@pytest.mark.full
+@pytest.mark.parametrize("narrow_pair", ["embedded", "split"], indirect=True)
 async def test_what_was_lost_to_the_model_stays_lost_and_can_be_shown(narrow_pair: Pair) -> None:
     pair = narrow_pair
     chat = await long_talk(pair.source)
-    (redacted, *_) = [e for e in await chat.history() if e["type"] == "user.custom_tool_result"]
+    history = await chat.history()
     fork = await chat.fork()
     await fork.say(script({"content": [text("on my way")]}))
-    words = ("context", "redact", chat.id, "--event", redacted["id"], "--reason", "leaked")
-    done = await look(pair.source, *words)
-    assert done.code == 0, done.err
+    for kind, place in REDACTED:
+        id = [e for e in history if e["type"] == kind][place]["id"]
+        words = ("context", "redact", chat.id, "--event", id, "--reason", "leaked")
+        done = await look(pair.source, *words)
+        assert done.code == 0, done.err
     probe = script({"content": [text("again")]})
     await chat.say(probe)
     # The fork comes first: it needs nothing of the session that it was made of.
@@ -145,6 +144,14 @@ async def test_what_was_lost_to_the_model_stays_lost_and_can_be_shown(narrow_pai
     assert asked[::2] == asked[1::2]
 
 
+REDACTED = (
+    ("user.custom_tool_result", 0),
+    ("agent.message", 1),
+    ("agent.custom_tool_use", -1),
+    ("agent.message", -2),
+)
+"""What is redacted: a result, and answers of the model, covered by a summary and still shown."""
+
 RECORDED = {
     "context.transition",
     "context.checkpoint",
@@ -153,6 +160,7 @@ RECORDED = {
     "context.part",
     "files.artifact",
     "journal.redaction",
+    "transcript.redaction",
 }
 
 
