@@ -1,7 +1,7 @@
 """Two installations that know nothing of each other: one to export from, an empty one."""
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -38,22 +38,22 @@ async def narrow_pair(
     """Both, with a model that sees little at once; of another mode when a test is given one."""
     mode: Mode = getattr(request, "param", "embedded")
     told = {"COUNTERFOIL_MODEL_WINDOW_TOKENS": str(WINDOW)}
-    with _stores(mode) as (here, there):
-        async with (
-            system_of(mode, zygote, model, postgres, **told, **here) as source,
-            system_of(mode, zygote, model, postgres, **told, **there) as target,
-        ):
-            await source.start()
-            await target.start()
-            await model.window(WINDOW)
-            yield Pair(source, target)
+    async with (
+        _stores(mode) as (here, there),
+        system_of(mode, zygote, model, postgres, **told, **here) as source,
+        system_of(mode, zygote, model, postgres, **told, **there) as target,
+    ):
+        await source.start()
+        await target.start()
+        await model.window(WINDOW)
+        yield Pair(source, target)
 
 
-@contextmanager
-def _stores(mode: Mode) -> Generator[tuple[dict[str, str], dict[str, str]]]:
+@asynccontextmanager
+async def _stores(mode: Mode) -> AsyncGenerator[tuple[dict[str, str], dict[str, str]]]:
     """Two stores of objects, which an embedded system has itself."""
     if mode == "embedded":
         yield {}, {}
         return
     with session_objects() as here, session_objects() as there:
-        yield here.environment(), there.environment()
+        yield await here.environment(), await there.environment()
