@@ -21,26 +21,11 @@ from foundation.storage.errors import CommitUnknown, Unavailable
 from services.context import materializer, store
 from services.context.admission import Anchor
 from services.context.cache import Messages, Warm
+from services.context.keeping import ENTRIES_MIN, is_due
 from services.context.losses import Losses
 from services.context.recipe import ThreadKey, thread_key
 
-ENTRIES_MIN = 128
-"""So many entries are read about as fast as a row."""
-
-BYTES_MAX = 16 * 2**20
-"""Sealing and opening hold up everything else in the process, for about 1 ms a megabyte."""
-
 _log = structlog.get_logger("counterfoil.context")
-
-
-def is_due(warm: Warm) -> bool:
-    """Whether the entries behind what is kept are worth a new row: an eighth of it. Pure.
-
-    So all rows that a growing thread ever writes hold nine times its bytes, at most.
-    """
-    behind = warm.seq - warm.kept_seq
-    long_enough = behind >= ENTRIES_MIN and behind * 8 > warm.kept_seq
-    return long_enough and warm.size <= BYTES_MAX and not warm.open
 
 
 class Prefixes:

@@ -14,6 +14,7 @@ from services.context import admission, recipe
 from services.context.admission import Anchor, Size
 from services.context.breaks import Breaks
 from services.context.cache import Loan, Warm
+from services.context.compaction import Case, aggressive_limit, is_foreign
 from services.context.history import History
 from services.context.losses import Losses
 from services.context.materializer import IMAGE_BYTES_MAX, count_body, request_tail, summary_tail
@@ -22,12 +23,10 @@ from services.context.records import Records
 from services.context.redacting import Redactor
 from services.context.shrinking import (
     IMAGES_FULL,
-    Case,
     Recorded,
     Shrinker,
     Stale,
     SummaryWanted,
-    aggressive_limit,
 )
 from services.context.snapshots import Snapshots, StaleLosses
 from services.context.summary import instruction
@@ -130,7 +129,7 @@ class Preparer:
             warm = warm if step is None else await self._changed(work, step)
         if warm.losses.checkpoint is not None:
             frame = warm.frame(request.runtime)
-            if self._shrinker.is_foreign(warm.losses, frame.runtime):
+            if is_foreign(warm.losses, frame.runtime):
                 step = await self._shrinker.renew(await self._case(work, warm))
                 warm = warm if step is None else await self._changed(work, step)
         if warm.image_bytes > IMAGES_FULL * IMAGE_BYTES_MAX:

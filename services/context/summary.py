@@ -106,7 +106,7 @@ def extended(before: Sections, items: Sequence[Item], archive_tool: str) -> Sect
 
 
 def bounded(sections: Sections, bytes_max: int) -> Sections:
-    """The sections in so many bytes: the newest lines of each, and the first goal."""
+    """The sections in so many bytes of JSON: the newest lines of each, and the first goal."""
     kept: list[list[str]] = []
     for lines, share in zip(sections.all(), _SHARES, strict=True):
         kept.append(_newest(lines, bytes_max * share // 100, keeps_first=not kept))
@@ -231,10 +231,15 @@ def _newest(lines: Sequence[str], bytes_max: int, *, keeps_first: bool) -> list[
     first = lines[0] if keeps_first and lines else None
     if first is not None:
         first = _line(first, max(40, bytes_max // 8))
-        room -= len(first.encode()) + 3
+        room -= _cost(first)
     for line in reversed(lines[1:] if first is not None else lines):
-        room -= len(line.encode()) + 3
+        room -= _cost(line)
         if room < 0:
             break
         kept.append(line)
     return [*([first] if first is not None else []), *reversed(kept)]
+
+
+def _cost(line: str) -> int:
+    """Bytes of a line in a JSON string, with what stands before and behind it."""
+    return len(msgspec.json.encode(line)) - 2 + len("- \\n")

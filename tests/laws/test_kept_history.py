@@ -3,7 +3,7 @@ the next process goes on with the copy or without."""
 
 import pytest
 
-from services.context import prefixes
+from services.context.keeping import ENTRIES_MIN
 from tests.support.chat import Chat, revived
 from tests.support.invariants import check_everything
 from tests.support.model import Model, begins_with
@@ -12,7 +12,7 @@ from tests.support.system import system_of
 from tests.support.waiting import eventually
 from tests.support.zygote import Zygote
 
-MESSAGES = [f"message {number}" for number in range(prefixes.ENTRIES_MIN // 2 + 4)]
+MESSAGES = [f"message {number}" for number in range(ENTRIES_MIN // 2 + 4)]
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

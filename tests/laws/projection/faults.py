@@ -15,18 +15,18 @@ from foundation.projections import Artifact, Text
 from services.context import (
     cache,
     checkpoints,
+    compaction,
     history,
     materializer,
     planning,
+    preparing,
     reducer,
-    shrinking,
     summary,
 )
 from services.context.checkpoints import RefusedCheckpoint
 from services.context.history import History
 from services.context.losses import NO_LOSSES, Losses
 from services.context.reducer import Effective, Item, Use
-from services.context.shrinking import Shrinker
 from services.context.transitions import Folded, RefusedTransition, Transition
 from tests.laws.projection.authorities import Fence, MemoryRecords, Row
 
@@ -212,7 +212,7 @@ def archiving_need_not_make_room() -> AbstractContextManager[Any]:
 
 def covered_digests_leave_history_out() -> AbstractContextManager[Any]:
     """A checkpoint does not say which effective history it covers."""
-    return patch.object(shrinking, "effective_digest", lambda before, items: bytes(32))
+    return patch.object(compaction, "effective_digest", lambda before, items: bytes(32))
 
 
 def summaries_read_what_was_replaced() -> AbstractContextManager[Any]:
@@ -236,7 +236,7 @@ def summaries_begin_from_scratch() -> AbstractContextManager[Any]:
 
 
 def a_switch_keeps_the_foreign_summary() -> AbstractContextManager[Any]:
-    return patch.object(Shrinker, "is_foreign", lambda self, losses, runtime: False)
+    return patch.object(preparing, "is_foreign", lambda losses, runtime: False)
 
 
 def a_switch_expands_what_is_covered() -> AbstractContextManager[Any]:

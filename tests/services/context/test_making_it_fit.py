@@ -41,6 +41,14 @@ async def round_of(bench: Bench, said: str, result: Projection) -> None:
     await bench.results(_1=result)
 
 
+def image(id: str, size: int = 5, *, said: str = "") -> Projection:
+    """A result with an image, and words behind it."""
+    shown = {"artifact_id": id, "h": 9, "kind": "artifact", "media_type": "image/png"}
+    parts: list[Any] = [{**shown, "sha256": "0" * 64, "size": size, "w": 9}]
+    parts += [{"kind": "text", "text": said}] if said else []
+    return projection_of(json.dumps({"kind": "content", "parts": parts, "v": 1}).encode())
+
+
 async def turn_of(bench: Bench, said: str, *results: str) -> None:
     """A whole turn: input, a round for each result, and the last answer."""
     await bench.ask(text(f"goal {said}: you must keep {said}.txt"))
@@ -173,19 +181,9 @@ async def test_a_first_message_with_a_large_image_is_sent(bench: Bench) -> None:
 
 
 async def test_an_overflow_costs_images_then_history_then_the_turn(bench: Bench) -> None:
-    artifact = {
-        "artifact_id": "art_1",
-        "h": 9,
-        "kind": "artifact",
-        "media_type": "image/png",
-        "sha256": "0" * 64,
-        "size": 5,
-        "w": 9,
-    }
     bench.artifacts.bodies["art_1"] = b"image"
-    body = {"kind": "content", "parts": [artifact, {"kind": "text", "text": "seen"}], "v": 1}
     await bench.ask(text("look"))
-    await round_of(bench, "look", projection_of(json.dumps(body).encode()))
+    await round_of(bench, "look", image("art_1", said="seen"))
     await bench.answer(text("done"))
     for number in range(4):
         await turn_of(bench, f"t{number}", "x" * 3_000)
@@ -321,19 +319,9 @@ async def test_a_process_that_missed_a_record_reads_it_before_it_makes_a_request
 
 
 async def test_an_image_is_sent_in_the_same_bytes_after_the_store_was_down(bench: Bench) -> None:
-    part = {
-        "artifact_id": "art_1",
-        "h": 9,
-        "kind": "artifact",
-        "media_type": "image/png",
-        "sha256": "0" * 64,
-        "size": 5,
-        "w": 9,
-    }
-    body = json.dumps({"kind": "content", "parts": [part], "v": 1}).encode()
     bench.artifacts.bodies["art_1"] = b"image"
     await bench.ask(text("look"))
-    await round_of(bench, "look", projection_of(body))
+    await round_of(bench, "look", image("art_1"))
     bench.artifacts.is_down = True
     with pytest.raises(Exception, match="object store"):
         await bench.prepare()
@@ -347,18 +335,8 @@ async def test_the_oldest_images_make_room_for_the_newest(bench: Bench) -> None:
     mib = 2**20
     await bench.ask(text("look around"))
     for number in range(12):
-        part = {
-            "artifact_id": f"art_{number}",
-            "h": 9,
-            "kind": "artifact",
-            "media_type": "image/png",
-            "sha256": "0" * 64,
-            "size": 2 * mib,
-            "w": 9,
-        }
         bench.artifacts.bodies[f"art_{number}"] = b"image %d" % number
-        body = json.dumps({"kind": "content", "parts": [part], "v": 1}).encode()
-        await round_of(bench, f"look{number}", projection_of(body))
+        await round_of(bench, f"look{number}", image(f"art_{number}", size=2 * mib))
         prepared = await bench.prepare(round=number + 1)
         newest = base64.b64encode(b"image %d" % number)
         assert b'"data":"%b"' % newest in prepared.body

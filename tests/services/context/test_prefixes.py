@@ -9,11 +9,10 @@ from counterfoil.types.v1.reference_pb2 import Fence
 
 from foundation.storage import SealRing
 from foundation.storage.errors import Unavailable
-from services.context import materializer, prefixes, store
+from services.context import keeping, materializer, prefixes, store
 from services.context.cache import Messages, Warm
 from services.context.prefixes import Prefixes
 from services.context.recipe import ThreadKey, thread_key
-from services.context.reducer import Use
 from services.context.service import ContextServicer
 from tests.services.context.conftest import OTHER, THREAD, Bench
 from tests.services.context.histories import WITHHELD, projection, text, use
@@ -24,6 +23,7 @@ _WRONG = b'{"role":"user","content":[]}'
 
 @pytest.fixture(autouse=True)
 def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "ENTRIES_MIN", 4)
     monkeypatch.setattr(prefixes, "ENTRIES_MIN", 4)
 
 
@@ -92,23 +92,6 @@ async def test_a_new_process_reads_what_is_kept_and_only_the_entries_behind_it(
     await bench.ask(text("four"))
     bench.service = service
     assert (await bench.prepare(round=2)).body == (await started(bench, 10))[0]
-
-
-def test_it_is_kept_anew_when_an_eighth_has_come_behind_it() -> None:
-    def due(seq: int, kept_seq: int, *, size: int = 1, is_open: bool = False) -> bool:
-        warm = Warm(seq, bytes(32), Messages(bytes(size)))
-        warm.kept_seq = kept_seq
-        warm.open = (Use(0, "a", b'"a"'),) if is_open else ()
-        return prefixes.is_due(warm)
-
-    assert not due(3, 0)
-    assert due(4, 0)
-    assert not due(104, 100)
-    assert not due(112, 100)
-    assert due(113, 100)
-    assert due(126, 100, size=16 * 2**20)
-    assert not due(126, 100, size=16 * 2**20 + 1)
-    assert not due(126, 100, is_open=True)
 
 
 def _set(column: str, value: str) -> Callable[[Bench], Awaitable[None]]:
