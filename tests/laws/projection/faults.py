@@ -16,6 +16,7 @@ from services.context import (
     cache,
     checkpoints,
     compaction,
+    cutting,
     history,
     materializer,
     planning,
@@ -177,12 +178,12 @@ def skipped_entries_are_shown() -> AbstractContextManager[Any]:
 
 
 def cuts_fall_between_call_and_result() -> AbstractContextManager[Any]:
-    return patch.object(planning, "_is_boundary", lambda items, index: index < len(items))
+    return patch.object(cutting, "_is_boundary", lambda items, index: index < len(items))
 
 
 def the_input_is_not_anchored() -> AbstractContextManager[Any]:
     """A compaction in the middle of a turn takes away what the turn is about."""
-    return patch.object(planning, "_anchors", lambda items: {})
+    return patch.object(cutting, "_anchors", lambda items: {})
 
 
 def unread_results_are_archived() -> AbstractContextManager[Any]:
