@@ -53,15 +53,16 @@ class Dialer(httpcore2.AsyncNetworkBackend):
             target = endpoint(host, port)
         except ValueError as error:
             raise EgressError(Reason.HOST, "", str(error)) from None
+        deadline = asyncio.get_running_loop().time() + self._limits.connect_seconds
         try:
-            async with asyncio.timeout(self._limits.connect_seconds):
+            async with asyncio.timeout_at(deadline):
                 self._policy.admit(target)
                 addresses = await self._addresses(target)
                 self._policy.judge(target, addresses)
                 stream = await self._dial(target, addresses[:_ADDRESSES_MAX])
         except TimeoutError:
             raise _late(target, self._limits) from None
-        return _Stream(stream, target, self._limits)
+        return _Stream(stream, target, self._limits, deadline)
 
     async def connect_unix_socket(
         self,
@@ -108,10 +109,17 @@ class _Stream(httpcore2.AsyncNetworkStream):
     elsewhere, but time and traffic.
     """
 
-    def __init__(self, inner: httpcore2.AsyncNetworkStream, target: Target, limits: Limits) -> None:
+    def __init__(
+        self,
+        inner: httpcore2.AsyncNetworkStream,
+        target: Target,
+        limits: Limits,
+        deadline: float,
+    ) -> None:
         self._inner = inner
         self._target = target
         self._limits = limits
+        self._deadline = deadline
         self._received = 0
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
@@ -134,9 +142,10 @@ class _Stream(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> httpcore2.AsyncNetworkStream:
+        now = asyncio.get_running_loop().time()
         try:
             inner = await self._inner.start_tls(
-                ssl_context, server_hostname, self._limits.connect_seconds
+                ssl_context, server_hostname, max(0.0, self._deadline - now)
             )
         except httpcore2.ConnectTimeout:
             raise _late(self._target, self._limits) from None
@@ -145,7 +154,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
                 f"no trusted TLS connection ({_tls_fault(error)}); check the server's certificate"
             )
             raise EgressError(Reason.TLS, str(self._target), message) from None
-        return _Stream(inner, self._target, self._limits)
+        return _Stream(inner, self._target, self._limits, self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -19,10 +19,12 @@ from foundation.egress.limits import Limits
 from foundation.egress.redirects import Hop
 from foundation.egress.resolving import Unresolved
 from foundation.egress.targets import parse
+from foundation.trust import verifying
 
 Act = Callable[["Call"], Awaitable[None]]
 QUICK = Limits(connect_seconds=2, idle_seconds=2, total_seconds=5)
 PUBLIC = "93.184.216.34"
+_TLS = verifying()
 
 
 @dataclass(slots=True)
@@ -157,7 +159,7 @@ def guarding(
     """A guard whose network leads to `made`."""
     network = Network(made.port)
     allowed = parse_allowed(allow) if allow else Allowed()
-    return Guard(allowed, resolver=names, network=network, tls=tls), network
+    return Guard(allowed, resolver=names, network=network, tls=tls or _TLS), network
 
 
 async def ask(guard: Guard, hop: Hop | str, limits: Limits = QUICK) -> Got:
