@@ -22,6 +22,7 @@ from foundation.egress.targets import parse
 from foundation.trust import verifying
 
 Act = Callable[["Call"], Awaitable[None]]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 QUICK = Limits(connect_seconds=2, idle_seconds=2, total_seconds=5)
 PUBLIC = "93.184.216.34"
 _TLS = verifying()
@@ -57,34 +58,50 @@ class Site:
 
 
 @asynccontextmanager
-async def site(act: Act, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Site]:
-    """A server on a free port that answers each request as `act` says."""
+async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Site]:
+    """A server on a free port; its connections are cut off in the end."""
     made = Site()
-    writers: list[asyncio.StreamWriter] = []
+    tasks: set[asyncio.Task[None]] = set()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
         made.connections += 1
-        writers.append(writer)
         try:
-            while (call := await _read(reader, writer)) is not None:
-                made.calls.append(call)
-                await act(call)
-        except OSError:
+            await serve(reader, writer)
+        except (OSError, asyncio.CancelledError):
             pass
         finally:
-            writer.close()
+            writer.transport.abort()
 
     if tls is not None:
         tls.sni_callback = lambda _, name, __: made.server_names.append(name)
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made
     finally:
         server.close()
-        for writer in writers:
-            writer.transport.abort()
-        await server.wait_closed()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(0)  # what was aborted is closed one turn of the loop later
+
+
+@asynccontextmanager
+async def site(act: Act, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Site]:
+    """A server that answers each request as `act` says."""
+    calls: list[Call] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (call := await _read(reader, writer)) is not None:
+            calls.append(call)
+            await act(call)
+
+    async with listening(serve, tls) as made:
+        made.calls = calls
+        yield made
 
 
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Call | None:

@@ -12,10 +12,10 @@ from tests.foundation.egress.sites import (
     PUBLIC,
     Call,
     Names,
-    Site,
     ask,
     failure,
     guarding,
+    listening,
     site,
     within,
 )
@@ -84,22 +84,19 @@ async def test_another_certificate_gets_no_request(
 async def test_a_server_without_tls_gets_no_request() -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
+        await writer.drain()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        made = Site(server.sockets[0].getsockname()[1])
+    async with listening(serve) as made:
         guard, _ = guarding(made, Names(page_example=[PUBLIC]))
         error = await failure(guard, "https://page.example/")
         assert (error.reason, error.is_sent) == (Reason.TLS, False)
 
 
 async def test_a_handshake_that_never_ends_is_not_waited_for() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        made = Site(server.sockets[0].getsockname()[1])
+    async with listening(serve) as made:
         guard, _ = guarding(made, Names(page_example=[PUBLIC]))
         error = await failure(guard, "https://page.example/", within(connect_seconds=0.2))
         assert (error.reason, error.is_sent) == (Reason.CONNECT_TIMEOUT, False)
