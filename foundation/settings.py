@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from foundation.egress.allowing import parse_allowed
 
 DEVELOPMENT_KEY = "cf-local-development"
 """Bootstrap key when none is set; accepted only while everything listens on loopback."""
@@ -55,6 +57,9 @@ class Settings(BaseSettings):
         "extractive", description="Who writes the summary that replaces old history."
     )
     tools_module: str = Field("", description="Module with register(registry): platform tools.")
+    egress_allow: str = Field(
+        "", description="host:port or networks, comma-separated, let out though not public."
+    )
     model_record_dir: str = Field("", description="Where the offline model records requests.")
     log_level: Literal["debug", "info", "warning"] = Field(
         "info", description="Least severe log lines of ours; libraries stay at warning."
@@ -95,6 +100,12 @@ class Settings(BaseSettings):
     context_database_url: SecretStr = SecretStr("")
     files_database_url: SecretStr = SecretStr("")
     tools_database_url: SecretStr = SecretStr("")
+
+    @field_validator("egress_allow")
+    @classmethod
+    def _check_egress_allow(cls, text: str) -> str:
+        parse_allowed(text)
+        return text
 
     def address_of(self, service: str) -> str:
         """`host:port` of a remote service; empty when it is not set."""
