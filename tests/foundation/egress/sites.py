@@ -23,7 +23,7 @@ from foundation.trust import verifying
 
 Act = Callable[["Call"], Awaitable[None]]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-QUICK = Limits(connect_seconds=2, idle_seconds=2, total_seconds=5)
+QUICK = Limits(connect_seconds=10, idle_seconds=10, total_seconds=20)
 PUBLIC = "93.184.216.34"
 _TLS = verifying()
 

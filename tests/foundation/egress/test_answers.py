@@ -24,7 +24,6 @@ from tests.foundation.egress.sites import (
 )
 
 URL = "http://page.example/"
-SMALL = within(wire_bytes=MIB, body_bytes=MIB)
 
 
 async def got(act: Act, **bounds: object) -> Got:
@@ -118,6 +117,15 @@ async def test_bombs_and_damaged_bodies_are_refused(encoding: str, body: bytes) 
         answering(body, content_encoding=encoding), wire_bytes=MIB, body_bytes=200 * MIB
     )
     assert error.reason is Reason.COMPRESSION
+
+
+async def test_every_answer_on_a_kept_connection_has_the_whole_allowance() -> None:
+    async with site(answering(b"x" * 900)) as made:
+        guard, _ = guarding(made, Names(page_example=[PUBLIC]))
+        async with guard.client(within(wire_bytes=1000, header_bytes=200)) as client:
+            for _ in range(5):
+                assert len((await client.get(URL)).content) == 900
+        assert made.connections == 1
 
 
 async def test_a_body_that_decompresses_to_too_much_is_refused() -> None:
