@@ -18,6 +18,8 @@ class Reason(StrEnum):
     PORT = "port"
     ADDRESS = "address"
     """The host is, or resolves to, an address that is not public."""
+    DOMAIN = "domain"
+    """What sends the request is not meant for this host."""
     UNRESOLVED = "unresolved"
     UNREACHABLE = "unreachable"
     TLS = "tls"
@@ -43,6 +45,7 @@ _BEFORE_SENDING = frozenset(
         Reason.HOST,
         Reason.PORT,
         Reason.ADDRESS,
+        Reason.DOMAIN,
         Reason.UNRESOLVED,
         Reason.UNREACHABLE,
         Reason.TLS,

@@ -1,7 +1,7 @@
 """A whole exchange: a request, its redirects, one answer."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -30,11 +30,14 @@ class Answer:
 
 
 @asynccontextmanager
-async def exchange(transport: GuardedTransport, hop: Hop) -> AsyncGenerator[Answer]:
+async def exchange(
+    transport: GuardedTransport, hop: Hop, check: Callable[[httpx2.URL], None] = lambda _: None
+) -> AsyncGenerator[Answer]:
     """Sends a request and follows its redirects, each judged as the first.
 
-    No cookie is kept from one to the next, and the total time is that of all together. Raises
-    EgressError; an answer with an error's status is an answer.
+    `check` may raise an EgressError for the first URL, and for any that it redirects to. No cookie
+    is kept from one to the next, and the total time is that of all together. Raises EgressError;
+    an answer with an error's status is an answer.
     """
     limits = transport.limits
     deadline = None
@@ -42,7 +45,7 @@ async def exchange(transport: GuardedTransport, hop: Hop) -> AsyncGenerator[Answ
         deadline = asyncio.get_running_loop().time() + limits.total_seconds
     urls = [hop.url]
     while True:
-        response = await _send(transport, hop, deadline, is_first=len(urls) == 1)
+        response = await _send(transport, hop, deadline, check, is_first=len(urls) == 1)
         try:
             location = response.headers.get("location")
             if location is None or not is_redirect(response.status_code, location):
@@ -59,7 +62,12 @@ async def exchange(transport: GuardedTransport, hop: Hop) -> AsyncGenerator[Answ
 
 
 async def _send(
-    transport: GuardedTransport, hop: Hop, deadline: float | None, *, is_first: bool
+    transport: GuardedTransport,
+    hop: Hop,
+    deadline: float | None,
+    check: Callable[[httpx2.URL], None],
+    *,
+    is_first: bool,
 ) -> httpx2.Response:
     request = httpx2.Request(
         hop.method,
@@ -69,6 +77,7 @@ async def _send(
         extensions={DEADLINE: deadline},
     )
     try:
+        check(hop.url)
         return await transport.handle_async_request(request)
     except EgressError as error:
         error.is_sent = error.is_sent or not is_first
