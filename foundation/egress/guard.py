@@ -56,7 +56,7 @@ class Guard:
     def transport(self, limits: Limits) -> GuardedTransport:
         """A pool of connections of its own. Its user closes it."""
         dialer = Dialer(self._policy, self._resolver, limits, self._network)
-        return GuardedTransport(self._policy, dialer, limits, self._tls, _refusal)
+        return GuardedTransport(dialer, limits, self._tls, _refusal)
 
     def client(
         self,

@@ -15,7 +15,6 @@ from foundation.egress.dialing import Dialer
 from foundation.egress.errors import EgressError, Reason
 from foundation.egress.hosts import Target
 from foundation.egress.limits import Limits
-from foundation.egress.policy import Policy
 from foundation.egress.targets import target_of
 
 DEADLINE = "counterfoil.egress.deadline"
@@ -36,14 +35,12 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(
         self,
-        policy: Policy,
         dialer: Dialer,
         limits: Limits,
         tls: ssl.SSLContext,
         on_error: Callable[[EgressError], None],
     ) -> None:
         self.limits = limits
-        self._policy = policy
         self._on_error = on_error
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
@@ -57,7 +54,6 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         """The answer's head; its body comes when it is read. Raises EgressError."""
         try:
             target = target_of(request.url)
-            self._policy.admit(target)
             deadline = self._deadline(request)
             with _Translating(target, self.limits):
                 async with asyncio.timeout_at(deadline):
