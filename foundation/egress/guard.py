@@ -35,14 +35,12 @@ class Guard:
         tls: ssl.SSLContext | None = None,
         network: httpcore2.AsyncNetworkBackend | None = None,
     ) -> None:
-        """`allowed` is the operator's list (`parse_allowed`), and is logged. The others are for
-        tests: who resolves, who is trusted, and what dials an address that was judged."""
+        """`allowed` is the operator's list (`parse_allowed`). The others are for tests: who
+        resolves, who is trusted, and what dials an address that was judged."""
         self._policy = Policy(allowed, ports)
         self._resolver = resolver or SystemResolver()
         self._tls = tls or verifying()
         self._network = network or real_network()
-        if allowed:
-            _log.warning("egress_allowed", allowed=str(allowed))
 
     def check(self, url: str) -> httpx2.URL:
         """The URL in its normal form, if nothing but its name's addresses can speak against it.

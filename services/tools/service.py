@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from counterfoil.files.v1 import artifacts_pb2_grpc
 from counterfoil.journal.v1 import journal_pb2_grpc
 from counterfoil.tools.v1 import tools_pb2, tools_pb2_grpc
 from counterfoil.types.v1.capability_pb2 import CapabilityProfile
 
+from foundation.egress.allowing import parse_allowed
 from services.tools.archive import read_archive
 from services.tools.execution import Executor
 from services.tools.platform import PlatformTools, load_module, platform_tools
@@ -16,10 +18,17 @@ from services.tools.resolution import resolve
 if TYPE_CHECKING:
     from foundation.bootstrap import Kernel
 
+_log = structlog.get_logger("counterfoil.tools")
+
 
 async def start(kernel: "Kernel") -> None:
-    """Choose the profile, load the platform tools, and serve. The service owns no table yet."""
+    """Choose the profile, load the platform tools, and serve. The service owns no table yet.
+
+    What an operator lets out of the egress guard is said aloud, before anything can use it.
+    """
     settings = kernel.settings
+    if allowed := parse_allowed(settings.egress_allow):
+        _log.warning("egress_allowed", allowed=str(allowed))
     profile = choose(settings.model_profile, settings.model_base_url, settings.model_window_tokens)
     if settings.tools_module:
         load_module(platform_tools, settings.tools_module)

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
@@ -26,6 +26,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 QUICK = Limits(connect_seconds=10, idle_seconds=10, total_seconds=20)
 PUBLIC = "93.184.216.34"
 _TLS = verifying()
+_CUT_OFF_SECONDS = 10
 
 
 @dataclass(slots=True)
@@ -63,17 +64,15 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncGen
     made = Site()
     tasks: set[asyncio.Task[None]] = set()
 
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         made.connections += 1
-        try:
+        task = asyncio.create_task(answer(reader, writer))
+        task.add_done_callback(lambda _: writer.transport.abort())
+        tasks.add(task)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
             await serve(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.transport.abort()
 
     if tls is not None:
         tls.sni_callback = lambda _, name, __: made.server_names.append(name)
@@ -83,10 +82,21 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncGen
         yield made
     finally:
         server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks)
-        await asyncio.sleep(0)  # what was aborted is closed one turn of the loop later
+        await _cut_off(tasks)
+
+
+async def _cut_off(tasks: set[asyncio.Task[None]]) -> None:
+    """Ends what serves, and waits only so long. Raises what one of them failed with."""
+    if not tasks:
+        return
+    for task in tasks:
+        task.cancel()
+    done, waiting = await asyncio.wait(tasks, timeout=_CUT_OFF_SECONDS)
+    await asyncio.sleep(0)  # what was aborted is closed one turn of the loop later
+    assert not waiting
+    for task in done:
+        if not task.cancelled():
+            task.result()
 
 
 @asynccontextmanager
