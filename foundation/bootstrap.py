@@ -131,7 +131,8 @@ class Kernel:
         self.host.register(add, servicer)
 
     def watch(self, end: Callable[[], None]) -> None:
-        """Keeps what ends a gauge's reading until the process stops."""
+        """Keeps what ends a gauge's reading, or helpers of a service, until the process stops:
+        after the last call was served."""
         self._watches.append(end)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

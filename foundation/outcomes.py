@@ -33,6 +33,7 @@ def denied_text(reason: str = "") -> str:
 
 
 PROJECTION_FAILED = "projection_failed"
+PROJECTION_TIMEOUT = "projection_timeout"
 PROJECTION_TOO_LARGE = "projection_too_large"
 WITHHELD_UNREADABLE = "withheld_unreadable"
 OUTCOME_UNKNOWN = "outcome_unknown"
@@ -42,6 +43,7 @@ LEGACY_UNMAPPABLE = "legacy_unmappable"
 FAILURE_TEXTS: Mapping[str, str] = MappingProxyType(
     {
         PROJECTION_FAILED: "The call ran, but its result cannot be shown here.",
+        PROJECTION_TIMEOUT: "The call ran, but preparing its result for display took too long.",
         OUTCOME_UNKNOWN: MAY_HAVE_RUN_TEXT,
         PROJECTION_TOO_LARGE: "The call ran, but its result is too large to be shown here.",
         WITHHELD_UNREADABLE: "The call ran. What is shown of its result cannot be read any more.",

@@ -1,4 +1,5 @@
-"""From a raw outcome to what the model sees of it: pure, total, synchronous, bounded.
+"""From a raw outcome to what the model sees of it: pure, total, synchronous, bounded in size; in
+time and memory where `projecting` runs it.
 
 It runs once for each outcome, before that is committed, and again only where a crash left a receipt
 without an outcome. Whatever the outcome holds, there is a projection for it.
@@ -54,6 +55,11 @@ def project(content: bytes, *, is_error: bool, policy: Policy) -> Plan:
         made = projection.failure(PROJECTION_FAILED), ()
     body, blobs = made
     return Plan(digested(body, policy.redactor.version), blobs)
+
+
+def fail(code: str, policy: Policy) -> Plan:
+    """The projection of an outcome that none could be made of."""
+    return Plan(digested(projection.failure(code), policy.redactor.version))
 
 
 def deny(reason: str, policy: Policy) -> Plan:

@@ -11,7 +11,7 @@ from foundation.errors import Failure, deleted, fenced, not_found
 from foundation.storage import Database, Record, SealRing
 from services.journal import redaction_store, store
 from services.journal.drafts import Draft, Move, check_kind, mismatch
-from services.journal.projector import Policy, project
+from services.journal.projection import Projected
 from services.journal.rows import Kept, Role, StoredOperation, ThreadKey, Vault, operation_of
 from services.journal.states import State
 
@@ -62,10 +62,8 @@ class Late(NamedTuple):
     tool_name: str
     raw: bytes
 
-    def show(self, policy: Policy) -> pb.LateOutcome:
+    def show(self, shown: Projected) -> pb.LateOutcome:
         """The message, with what the model may see."""
-        given = pb.Outcome.FromString(self.raw)
-        shown = project(given.content, is_error=given.is_error, policy=policy).projected
         return pb.LateOutcome(
             operation_id=self.operation_id,
             tool_name=self.tool_name,

@@ -31,6 +31,11 @@ class Redactor:
         self.version = named[:_VERSION_CHARS] if patterns else ""
         """12 hex digits that change with the patterns; empty for no patterns."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it leaves everything as it is."""
+        return not self._patterns
+
     def text(self, value: str) -> str:
         """The text without what matches."""
         for pattern in self._patterns:

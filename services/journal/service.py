@@ -31,6 +31,7 @@ from services.journal.references import References
 from services.journal.rows import Role, Source, ThreadKey, message, operation_of
 from services.journal.staging import Staging
 from services.journal.states import State, Step
+from services.journal.workers import Workers
 
 _LATE_MAX = 16
 _TOOL_CALL = pb.OPERATION_KIND_TOOL_CALL
@@ -41,7 +42,10 @@ async def start(kernel: Kernel) -> None:
     """Serve the journal in this process."""
     db = await kernel.database("journal")
     artifacts = artifacts_pb2_grpc.ArtifactServiceStub(kernel.channel("files"))
-    projecting = Projecting(load(kernel.settings.redaction_file), Staging(artifacts))
+    workers = Workers()
+    kernel.watch(workers.close)
+    redactor = load(kernel.settings.redaction_file)
+    projecting = Projecting(redactor, Staging(artifacts), workers)
     kernel.register(add_JournalServiceServicer_to_server, Journal(db, kernel.ring, projecting))
     export_service.register(kernel, db)
 
@@ -299,8 +303,7 @@ class Journal(JournalServiceServicer):
         """Clients' answers by operation, ready to be committed. The ledger keeps them: they need no
         receipt."""
         outcomes = {a.operation_id: a.outcome for a in answers}
-        planned = {id: await self._projecting.plan(key, one) for id, one in outcomes.items()}
-        projected = await self._projecting.keep(key, planned)
+        projected = await self._projecting.projected(key, outcomes)
         return {
             id: Outcome(one.SerializeToString(deterministic=True), projected[id])
             for id, one in outcomes.items()

@@ -20,6 +20,7 @@ from services.journal.projecting import Projecting
 from services.journal.redaction import NO_REDACTION, Redactor
 from services.journal.service import Journal
 from services.journal.staging import Staging
+from services.journal.workers import Workers
 from tests.services.journal import pictures
 
 RING = SealRing("a", {"a": bytes(32)})
@@ -102,9 +103,14 @@ class Store:
 
 
 def projecting(
-    store: Store | None = None, redactor: Redactor = NO_REDACTION, patience_s: float = 30.0
+    store: Store | None = None,
+    redactor: Redactor = NO_REDACTION,
+    patience_s: float = 30.0,
+    workers: Workers | None = None,
 ) -> Projecting:
-    return Projecting(redactor, Staging(cast("Any", store or Store()), patience_s))
+    """Without `workers`, for outcomes that need none."""
+    staging = Staging(cast("Any", store or Store()), patience_s)
+    return Projecting(redactor, staging, workers or Workers())
 
 
 @dataclass
@@ -113,6 +119,7 @@ class Bench:
     db: Database
     service: Journal
     store: Store
+    workers: Workers
 
     async def fence(self, epoch: int, turn_id: str = "turn_1") -> Sequence[pb.Operation]:
         request = pb.FenceRequest(fence=claim(epoch), turn_id=turn_id)

@@ -6,6 +6,7 @@ import pytest
 
 from foundation.storage import Database
 from services.journal.service import Journal
+from services.journal.workers import Workers
 from tests.services.journal.bench import RING, Bench, Store, projecting
 from tests.support.postgres import SessionPostgres
 
@@ -14,6 +15,8 @@ from tests.support.postgres import SessionPostgres
 async def bench(postgres: SessionPostgres) -> AsyncGenerator[Bench]:
     async with postgres.database("journal") as dsn:
         db = await Database.open(dsn, service="journal")
-        store = Store()
-        yield Bench(dsn, db, Journal(db, RING, projecting(store)), store)
+        store, workers = Store(), Workers()
+        journal = Journal(db, RING, projecting(store, workers=workers))
+        yield Bench(dsn, db, journal, store, workers)
+        workers.close()
         await db.close()

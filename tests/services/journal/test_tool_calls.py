@@ -277,7 +277,7 @@ async def test_the_version_of_the_patterns_is_kept_with_what_went_through_them(
     bench: Bench,
 ) -> None:
     redactor = Redactor(("secret",))
-    bench.service = Journal(bench.db, RING, projecting(redactor=redactor))
+    bench.service = Journal(bench.db, RING, projecting(redactor=redactor, workers=bench.workers))
     await bench.prepare(new("op_1"), new("op_2", index=1), new("op_3", index=2))
     await bench.start()
     completed = await bench.complete(text("a secret"))
