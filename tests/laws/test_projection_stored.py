@@ -28,8 +28,10 @@ def test_what_the_model_sees_is_what_is_stored(postgres: SessionPostgres) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("quarter", range(4))
 def test_what_the_model_sees_is_what_is_stored_over_many_histories(
-    postgres: SessionPostgres,
+    quarter: int, postgres: SessionPostgres
 ) -> None:
-    _play(postgres, settings(_COMMON, max_examples=300, stateful_step_count=40))
+    """Three hundred histories in all, in parts that run at the same time."""
+    _play(postgres, settings(_COMMON, max_examples=75, stateful_step_count=40))

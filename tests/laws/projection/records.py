@@ -177,11 +177,16 @@ def check_newest_first(
     skipped = expected.skipped_ids(entries)
     shown = [e for e in entries if e.id not in skipped and _is_shown(e)]
     answered = max(e.seq for e in shown if e.kind == ANSWER)
+    used: list[str | None] = []
     *_, before_last, _ = [None, *dict.fromkeys(e.turn_id for e in shown)]
     for entry in shown:
+        if entry.kind == ANSWER:
+            used = [json.loads(block).get("id") for block in entry.content.blocks]
         if entry.kind != RESULTS or entry.turn_id == before_last:
             continue
         for reference in entry.content.results:
+            if used.index(used[reference.block_index]) < reference.block_index:
+                continue  # of calls with one id, the first is shown, and the others make no room
             place = (entry.seq, reference.block_index)
             body = projections[reference.operation_id].body
             if min(archived) < place and entry.seq < answered and place not in touched:
