@@ -216,9 +216,10 @@ class Case:
 
     def _summaries(self) -> Iterator[str]:
         """Whatever the provider refused, clients learn of each summary once, and of none else."""
-        told = [e for e in self.found.listed if e["type"] == "agent.thread_context_compacted"]
-        if len(told) != len(self.found.checkpoints):
-            yield f"{len(told)} summaries are public, {self.found.checkpoints} were made"
+        kind = "agent.thread_context_compacted"
+        told = [event["id"] for event in self.found.listed if event["type"] == kind]
+        if told != self.found.summaries:
+            yield f"summaries {told} are public, requests began with {self.found.summaries}"
 
     def _status(self) -> Iterator[str]:
         """The session waits, nothing failed, and tokens count once, with the end of their span."""

@@ -1,6 +1,7 @@
 """What an example left behind, read through the public and internal contracts."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from counterfoil.transcript.v1 import transcript_pb2, transcript_pb2_grpc
 from counterfoil.types.v1 import reference_pb2
 
 from foundation import projections
+from services.runner import names
 from tests.laws.doubled import turn_ends
 from tests.laws.doubled.public_log import Json, PublicLog
 from tests.laws.doubled.stage import API_KEY, Stage
@@ -38,8 +40,9 @@ class Evidence:
     log_verified: turn_pb2.VerifyLogResponse
     transcript_verified: transcript_pb2.VerifyTranscriptResponse
     session: session_pb2.Session
-    checkpoints: list[str]
-    """Those that requests were made with, in order."""
+    summaries: list[str]
+    """Public events of the summaries that requests began with, in order. A request whose start an
+    interrupt kept out of the log was never sent: the next one tells of its summary."""
 
     def of_kind(self, name: str) -> list[transcript_pb2.Entry]:
         """Transcript entries of a kind, in order."""
@@ -75,12 +78,13 @@ async def gather(stage: Stage, thread: reference_pb2.ThreadRef) -> Evidence:
     context = context_pb2_grpc.ContextServiceStub(stage.inner)
     listing = context_pb2.ListSnapshotsRequest(thread=thread)
     snapshots = (await context.ListSnapshots(listing)).snapshots
+    events: list[Json] = [json.loads(body) for body in listed.data]
     return Evidence(
         log=PublicLog(
             await _log(stage, session_id, verified.head.position),
             await turn_ends.ends(stage.clerk, session_id),
         ),
-        listed=[json.loads(body) for body in listed.data],
+        listed=events,
         entries=list(
             (await transcript.ListEntries(transcript_pb2.ListEntriesRequest(thread=thread))).entries
         ),
@@ -90,10 +94,19 @@ async def gather(stage: Stage, thread: reference_pb2.ThreadRef) -> Evidence:
             transcript_pb2.VerifyTranscriptRequest(thread=thread)
         ),
         session=got.session,
-        checkpoints=list(
-            dict.fromkeys(one.checkpoint_id for one in snapshots if one.checkpoint_id)
-        ),
+        summaries=_summaries(thread.thread_id, snapshots, {one["id"] for one in events}),
     )
+
+
+def _summaries(
+    thread_id: str, snapshots: Iterable[context_pb2.SnapshotSummary], public: set[str]
+) -> list[str]:
+    sent = (
+        one.checkpoint_id
+        for one in snapshots
+        if one.checkpoint_id and names.span_event(one.turn_id, one.round, one.attempt) in public
+    )
+    return [names.compaction_event(thread_id, id) for id in dict.fromkeys(sent)]
 
 
 async def _log(stage: Stage, session_id: str, through: int) -> list[tuple[int, Json]]:
