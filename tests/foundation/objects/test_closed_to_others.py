@@ -13,6 +13,7 @@ import pytest
 
 from foundation.objects import EmbeddedObjects, ObjectStore
 from foundation.objects.seaweed import PARTS
+from tests.support.waiting import eventually
 
 BODY = b"sealed bytes " * 100
 PATH = "/buckets/counterfoil/a/one"
@@ -78,6 +79,9 @@ async def test_nobody_reads_writes_or_deletes_without_a_key(server: EmbeddedObje
     store = ObjectStore(server.locate, server.settle)
     await store.put("a/one", BODY)
     at = ports(server)
+    for part in {part for part, _, _ in ASKED}:
+        # Parts listen one after the other, and bytes are taken before the last one does.
+        await eventually(lambda part=part: _is_open(at[part][0]))
     for part, method, path in ASKED:
         status, answer = ask(at[part][0], method, path)
         assert status in (401, 403, 404, 405), (part, method, path, answer)
@@ -118,6 +122,10 @@ def _greet(port: int, trusted: ssl.SSLContext) -> None:
         made.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         if not made.recv(1):
             raise ConnectionError
+
+
+async def _is_open(port: int) -> bool:
+    return _listens(port)
 
 
 def _listens(port: int) -> bool:
