@@ -35,6 +35,8 @@ _SUMMARY_PART = 8
 """A summary takes at most this part of the room, …"""
 _SUMMARY_PART_AGGRESSIVE = 16
 _SUMMARY_BYTES_MIN = 1_200
+_SUMMARY_BYTES_MAX = SUMMARY_BYTES_MAX - 1_024
+"""What a block may have, without what it has around its text."""
 _KEPT = 0.5
 """… and what is kept behind it aims at this part, so that the next one is not due soon."""
 _KEPT_AGGRESSIVE = 0.25
@@ -171,7 +173,7 @@ def summary_bytes(case: Case) -> int:
     """What a summary may take: a part of the room, within bounds."""
     part = _SUMMARY_PART_AGGRESSIVE if case.overflowed else _SUMMARY_PART
     room = case.limit // part * BYTES_PER_TOKEN
-    return max(_SUMMARY_BYTES_MIN, min(room, SUMMARY_BYTES_MAX - 1024))
+    return max(_SUMMARY_BYTES_MIN, min(room, _SUMMARY_BYTES_MAX))
 
 
 def plan_id(case: Case, cut: Cut) -> str:
@@ -186,7 +188,7 @@ def _text_of(given: pb.ModelSummary | None, plan_id: str) -> tuple[str, str] | N
     if given is None or given.plan_id != plan_id:
         return None
     text = summary.model_text(given.text)
-    if text is None or len(msgspec.json.encode(text)) > SUMMARY_BYTES_MAX - 1024:
+    if text is None or len(msgspec.json.encode(text)) > _SUMMARY_BYTES_MAX:
         return None
     return text, given.operation_id
 

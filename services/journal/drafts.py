@@ -9,7 +9,7 @@ from counterfoil.journal.v1 import journal_pb2 as pb
 from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation.errors import Failure
-from services.journal.projection import Projected, may_have_run, not_run
+from services.journal.projection import Projected, is_unshown, may_have_run, not_run
 from services.journal.raws import is_large, is_same, lasting
 from services.journal.rows import Kept, Outcome, Role, Source, StoredOperation
 from services.journal.states import Effect, State, Step, decide
@@ -124,7 +124,9 @@ def conclude_started(step: Step, operation_id: str, outcome: Outcome) -> Draft:
 
 
 def _decided_kept(operation_id: str, source: Source, outcome: Outcome) -> Kept:
-    return Kept(operation_id, Role.DECIDED, source, lasting(outcome.raw), outcome.projected)
+    # Nothing else holds an outcome that could not be shown.
+    raw = outcome.raw if is_unshown(outcome.projected) else lasting(outcome.raw)
+    return Kept(operation_id, Role.DECIDED, source, raw, outcome.projected)
 
 
 def conclude_received(operation_id: str, outcome: Outcome) -> Draft:
@@ -134,7 +136,8 @@ def conclude_received(operation_id: str, outcome: Outcome) -> Draft:
     draft.move(operation_id, State.RECEIVED, after)
     # The receipt is the raw outcome; it is not stored twice.
     draft.kept.append(Kept(operation_id, Role.DECIDED, Source.EXECUTOR, None, outcome.projected))
-    draft.shorten(operation_id, Role.RECEIPT, outcome.raw)
+    if not is_unshown(outcome.projected):
+        draft.shorten(operation_id, Role.RECEIPT, outcome.raw)
     return draft
 
 
@@ -201,7 +204,8 @@ def close(
         return
     source, projected = _closure(operation_id, after, receipts)
     draft.kept.append(Kept(operation_id, Role.DECIDED, source, None, projected))
-    draft.shorten(operation_id, Role.RECEIPT, raws.get((operation_id, Role.RECEIPT)))
+    if not is_unshown(projected):
+        draft.shorten(operation_id, Role.RECEIPT, raws.get((operation_id, Role.RECEIPT)))
 
 
 def _closure(

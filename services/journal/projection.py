@@ -21,7 +21,14 @@ from counterfoil.files.v1 import artifacts_pb2
 
 from foundation import canonical, projections
 from foundation.artifacts import artifact_id
-from foundation.outcomes import NOT_RUN_TEXT, OUTCOME_UNKNOWN, PROJECTION_TOO_LARGE, cut_reason
+from foundation.outcomes import (
+    NOT_RUN_TEXT,
+    OUTCOME_UNKNOWN,
+    PROJECTION_FAILED,
+    PROJECTION_TIMEOUT,
+    PROJECTION_TOO_LARGE,
+    cut_reason,
+)
 from foundation.projections import Artifact, text_part
 
 BODY_BYTES_MAX = 512 * 1024
@@ -87,6 +94,11 @@ def failure(code: str) -> bytes:
     return _body({"kind": "failure", "code": code}, is_error=False)
 
 
+def is_unshown(projected: Projected | None) -> bool:
+    """Whether an outcome is there, and its projection says only that it could not be shown."""
+    return projected is not None and projected.body in _UNSHOWN
+
+
 def artifact_part(blob: Blob, w: int = 0, h: int = 0) -> dict[str, object]:
     """A part that refers to stored bytes; `w` and `h` are pixels, 0 for what is no image."""
     sha256 = hashlib.sha256(blob.body).hexdigest()
@@ -118,3 +130,6 @@ def may_have_run() -> Projected:
 def _body(members: dict[str, object], *, is_error: bool) -> bytes:
     error: dict[str, object] = {"is_error": True} if is_error else {}
     return canonical.encode({**members, **error, "v": 1})
+
+
+_UNSHOWN = frozenset(map(failure, (PROJECTION_FAILED, PROJECTION_TIMEOUT, PROJECTION_TOO_LARGE)))

@@ -2,7 +2,7 @@
 
 Until its operation is decided a raw outcome is needed as it came: to be projected again after a
 crash, and a late one to be told. Behind that it serves diagnosis, and the recognition of a repeat,
-for which a digest is enough.
+for which a digest is enough; only one that could not be shown stays, as nothing else holds it.
 """
 
 from foundation.digests import digest

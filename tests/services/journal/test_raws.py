@@ -7,12 +7,15 @@ from counterfoil.types.v1 import error_reason_pb2 as reasons
 
 from foundation import projections
 from foundation.errors import Failure
+from services.journal import drafts, projection
 from services.journal.raws import RAW_BYTES_MAX, is_same, lasting
-from services.journal.rows import Role
+from services.journal.rows import Outcome, Role, StoredOperation
+from services.journal.states import State, Step
 from tests.services.journal import pictures
 from tests.services.journal.bench import AMBIGUOUS, COMPLETED, RECEIVED, Bench, new, text
 from tests.services.journal.test_redacted_outcomes import redact
 
+_TOOL_CALL = pb.OPERATION_KIND_TOOL_CALL
 LARGE = text("x" * 99_990)
 """Shown as it is, so without a receipt; serialized it is larger than what is kept."""
 OTHER = text("y" * 99_990)
@@ -46,6 +49,28 @@ def test_a_digest_is_told_from_every_outcome() -> None:
         assert not is_same(lasting(raw), raw + b"a")
         assert not is_same(None, raw)
         assert raw == large or is_same(raw, raw)
+
+
+UNSHOWN = ("projection_failed", "projection_timeout", "projection_too_large")
+
+
+@pytest.mark.parametrize("code", [*UNSHOWN, "outcome_unknown", ""])
+def test_an_outcome_that_could_not_be_shown_is_kept_whole(code: str) -> None:
+    """However it is decided: at once, behind its receipt, by a client, or by a closure."""
+    raw = b"a" * (RAW_BYTES_MAX + 1)
+    body = projection.failure(code) if code else projection.text("it was shown", is_error=False)
+    projected, receipt = projection.digested(body), {("op_1", Role.RECEIPT): raw}
+    outcome = Outcome(raw, projected)
+    named = ("turn_1", 0, 1, 1, 0, 0, "tool", "1", None, None, None, "", None, None, None, None)
+    received = StoredOperation("op_1", _TOOL_CALL, State.RECEIVED, *named, has_late_outcome=False)
+    at_once = drafts.conclude_started(Step.COMPLETE, "op_1", outcome)
+    by_client, closed = drafts.Draft(), drafts.Draft()
+    drafts.answer(by_client, "op_1", None, outcome, {})
+    drafts.close(closed, "op_1", received, _TOOL_CALL, {"op_1": projected}, receipt)
+    behind_receipt = drafts.conclude_received("op_1", outcome)
+    whole = code in UNSHOWN
+    assert [one.kept[0].raw == raw for one in (at_once, by_client)] == [whole] * 2
+    assert [not one.shortened for one in (behind_receipt, closed)] == [whole] * 2
 
 
 @pytest.mark.parametrize(
