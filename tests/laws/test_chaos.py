@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.laws.test_crash_table import GATE, answered
+from tests.laws.crash_scenarios import GATE, answered
 from tests.support.chat import INTERRUPT, Chat, Event, custom_tool, is_idle, patiently, revived
 from tests.support.invariants import check_chains, check_history, check_operations, check_requests
 from tests.support.model import Model, script, text, use
